@@ -1,0 +1,37 @@
+"""Compressed sensing of images with learned sparse ternary projections.
+
+    import tersense
+    imager = tersense.load("paper-r25")
+    y = imager.sense(picture)
+    again = imager.reconstruct(y)
+"""
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+__all__ = ["Imager", "Measurements", "Patterns", "TernarySensor", "TersenseError", "load"]
+
+if TYPE_CHECKING:
+    from tersense.errors import TersenseError
+    from tersense.imager import Imager
+    from tersense.measurements import Measurements
+    from tersense.models import load
+    from tersense.ternary import Patterns, TernarySensor
+
+_HOMES = {
+    "Imager": "imager",
+    "Measurements": "measurements",
+    "Patterns": "ternary",
+    "TernarySensor": "ternary",
+    "TersenseError": "errors",
+    "load": "models",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used, so that importing tersense costs nothing."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tersense' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"tersense.{_HOMES[name]}"), name)

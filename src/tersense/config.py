@@ -1,0 +1,242 @@
+"""Settings of a training: a TOML file, checked key by key."""
+
+import difflib
+import tomllib
+import typing
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from tersense.errors import TersenseError
+from tersense.ternary import SELECTIONS, rows_for_rate
+
+T = typing.TypeVar("T")
+
+
+@dataclass(frozen=True)
+class SensingConfig:
+    """The camera.
+
+    Args:
+        window: W, the side of a pattern in pixels.
+        stride: S, how far apart the windows lie; equal to `window` for blocks.
+        rate: R, measurements a pixel; m = ⌊R·S²⌋.
+        density: γ, the share of non-zero weights; K = ⌊γ·W²⌋.
+        selection: Where `top_k_select` looks for the largest: column, row or matrix of Θ.
+    """
+
+    window: int = 32
+    stride: int = 32
+    rate: float = 0.25
+    density: float = 0.05
+    selection: str = "column"
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """The pictures.
+
+    Args:
+        train: A folder of images, or an HDF5 file with a dataset `patches`. `package:NAME/PATH`
+            is a folder inside an installed Python package.
+        validation: A folder of images to measure PSNR on while training; empty for none.
+        cache: A folder for the packed pictures, used as a memory-mapped file; empty to keep them
+            in memory.
+        crop: Side of the training pictures in pixels.
+        samples: Crops in an epoch; 0 takes one from every picture.
+        fresh: Draw new crops every epoch instead of shuffling the same ones.
+        augment: Turn and mirror crops at random.
+    """
+
+    train: str = ""
+    validation: str = ""
+    cache: str = ""
+    crop: int = 32
+    samples: int = 5_000_000
+    fresh: bool = False
+    augment: bool = False
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """The optimisation.
+
+    Args:
+        out: The run folder.
+        epochs: Passes over `data.samples` crops.
+        seconds: Stop after this time at the latest; 0 for no limit.
+        batch: Crops a step.
+        lr: Learning rate of Adam.
+        lr_decay: Factor on the learning rate every `lr_decay_epochs`.
+        lr_decay_epochs: See `lr_decay`.
+        l2: Weight of ½·Σw² over the reconstructor's weight matrices, added to the loss.
+        seed: Of everything random.
+        device: auto, cpu or cuda.
+        precision: auto (bfloat16 on a GPU, float32 on a CPU), float32 or bfloat16.
+        compile: Let torch compile the step (pays on a GPU in long runs).
+        validate_epochs: Epochs between validations.
+        checkpoint_epochs: Epochs between checkpoints.
+    """
+
+    out: str = "runs/paper"
+    epochs: int = 50
+    seconds: float = 0.0
+    batch: int = 5000
+    lr: float = 0.01
+    lr_decay: float = 0.6
+    lr_decay_epochs: int = 5
+    l2: float = 0.0
+    seed: int = 0
+    device: str = "auto"
+    precision: str = "auto"
+    compile: bool = False
+    validate_epochs: int = 5
+    checkpoint_epochs: int = 5
+
+
+@dataclass(frozen=True)
+class Config:
+    """All settings of a training; `reconstructor` holds its `name` and its own options."""
+
+    sensing: SensingConfig = field(default_factory=SensingConfig)
+    reconstructor: dict[str, Any] = field(default_factory=lambda: {"name": "mlp"})
+    data: DataConfig = field(default_factory=DataConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+
+
+def read_config(path: str | Path, changes: list[str] | None = None) -> Config:
+    """Read a TOML file and apply `key=value` changes such as `train.lr=0.001`."""
+    try:
+        tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise TersenseError(f"cannot read {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise TersenseError(f"{path} is not a TOML file: {error}") from error
+    for change in changes or []:
+        _apply(tables, change)
+    return build_config(tables)
+
+
+def build_config(tables: dict[str, Any]) -> Config:
+    """Check tables of settings and turn them into a `Config`."""
+    _refuse_unknown("section", tables, [f.name for f in fields(Config)])
+    for name, table in tables.items():
+        if not isinstance(table, dict):
+            raise TersenseError(f"{name} is a section of settings; write [{name}] above its keys")
+    return _check(
+        Config(
+            sensing=build_section("sensing", SensingConfig, tables.get("sensing", {})),
+            reconstructor=_check_reconstructor(tables.get("reconstructor", {})),
+            data=build_section("data", DataConfig, tables.get("data", {})),
+            train=build_section("train", TrainConfig, tables.get("train", {})),
+        )
+    )
+
+
+def build_section(name: str, cls: type[T], values: dict[str, Any]) -> T:
+    """Build one section's dataclass; refuse unknown keys and wrong types."""
+    hints = typing.get_type_hints(cls)
+    _refuse_unknown(f"setting in [{name}]", values, list(hints))
+    return cls(**{key: _convert(f"{name}.{key}", value, hints[key]) for key, value in values.items()})
+
+
+def write_toml(config: Config) -> str:
+    """Return the settings as TOML, every one of them."""
+    lines = []
+    for name, table in asdict(config).items():
+        lines.append(f"[{name}]")
+        lines += [f"{key} = {_toml_value(value)}" for key, value in table.items()]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _apply(tables: dict[str, Any], change: str) -> None:
+    """Put one `section.key=value` into the tables; what is no TOML value is taken as text."""
+    key, equals, text = change.partition("=")
+    section, dot, name = key.strip().partition(".")
+    if not (equals and dot and name):
+        raise TersenseError(f"{change!r} is not section.key=value, as in train.epochs=10")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    table = tables.setdefault(section, {})
+    if isinstance(table, dict):
+        table[name] = value
+
+
+def _check_reconstructor(table: dict[str, Any]) -> dict[str, Any]:
+    """Fill in and check the options of the reconstructor that is named."""
+    from tersense.recon import find_reconstructor
+
+    options = dict(table)
+    name = options.pop("name", "mlp")
+    if not isinstance(name, str):
+        raise TersenseError(f"reconstructor.name is text, not {name!r}")
+    checked = build_section("reconstructor", find_reconstructor(name).Options, options)
+    return {"name": name, **asdict(checked)}
+
+
+def _check(config: Config) -> Config:
+    """Refuse values that no training can use."""
+    sensing, data, train = config.sensing, config.data, config.train
+    _require(1 <= sensing.stride <= sensing.window, "sensing.stride", sensing.stride,
+             f"from 1 to sensing.window = {sensing.window}")  # fmt: skip
+    _require(0 < sensing.rate <= 1, "sensing.rate", sensing.rate, "above 0 and at most 1")
+    _require(0 < sensing.density <= 1, "sensing.density", sensing.density, "above 0 and at most 1")
+    _require(sensing.selection in SELECTIONS, "sensing.selection", sensing.selection,
+             "one of " + ", ".join(SELECTIONS))  # fmt: skip
+    _require(data.crop >= 1, "data.crop", data.crop, "at least 1")
+    _require(data.samples >= 0, "data.samples", data.samples, "at least 0")
+    _require(train.batch >= 2, "train.batch", train.batch, "at least 2 (batch statistics)")
+    for name in ("epochs", "lr_decay_epochs", "validate_epochs", "checkpoint_epochs"):
+        _require(getattr(train, name) >= 1, f"train.{name}", getattr(train, name), "at least 1")
+    for name in ("lr", "lr_decay"):
+        _require(getattr(train, name) > 0, f"train.{name}", getattr(train, name), "above 0")
+    for name in ("seconds", "l2", "seed"):
+        _require(getattr(train, name) >= 0, f"train.{name}", getattr(train, name), "at least 0")
+    _require(train.device in ("auto", "cpu", "cuda"), "train.device", train.device,
+             "auto, cpu or cuda")  # fmt: skip
+    _require(train.precision in ("auto", "float32", "bfloat16"), "train.precision",
+             train.precision, "auto, float32 or bfloat16")  # fmt: skip
+    # State the rate that whole patterns really give.
+    rows = rows_for_rate(sensing.rate, sensing.stride)
+    return replace(config, sensing=replace(sensing, rate=rows / sensing.stride**2))
+
+
+def _require(holds: bool, key: str, value: Any, allowed: str) -> None:
+    if not holds:
+        raise TersenseError(f"{key} = {value!r} is not possible; it must be {allowed}")
+
+
+def _refuse_unknown(what: str, given: dict[str, Any], known: list[str]) -> None:
+    for key in given:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]}?" if near else "there is: " + ", ".join(known)
+            raise TersenseError(f"unknown {what}: {key}; {hint}")
+
+
+def _convert(key: str, value: Any, hint: Any) -> Any:
+    """Return the value if it has the wanted type; whole numbers pass as real ones."""
+    if typing.get_origin(hint) is tuple:
+        inner = typing.get_args(hint)[0]
+        if isinstance(value, (list, tuple)) and value:
+            return tuple(_convert(key, item, inner) for item in value)
+    elif hint is float and type(value) in (int, float):
+        return float(value)
+    elif type(value) is hint:
+        return value
+    wanted = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+    raise TersenseError(f"{key} must be {wanted.get(hint, 'a list')}, not {value!r}")
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_toml_value, value)) + "]"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
+    return repr(value)

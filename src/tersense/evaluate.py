@@ -1,0 +1,166 @@
+"""Measure how well a camera gives pictures back, by two protocols.
+
+*Own geometry*: the picture is sensed once, as the camera does, and reconstructed; the result is
+clipped to 0–255 and not rounded.
+
+*Overlapping* (the paper's): the picture is mirrored at its border, every window at a small stride
+is sensed and reconstructed on its own, and the results are averaged, unclipped. It takes many
+times more measurements than the rate says, so the true number a pixel is always reported.
+"""
+
+import json
+import math
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn import functional as F  # noqa: N812
+
+from tersense.data import Track, quietly
+from tersense.errors import TersenseError
+from tersense.files import written_whole
+from tersense.imager import Imager
+from tersense.images import Picture, find_images, mirror_border, read_gray
+from tersense.metrics import psnr, ssim
+from tersense.sensing import sense_exactly
+
+_WINDOWS_AT_ONCE = 8192
+
+
+@dataclass(frozen=True)
+class Score:
+    """The figures of one picture."""
+
+    name: str
+    psnr: float
+    ssim: float
+    seconds: float
+    measurements: int
+    pixels: int
+
+
+def score_picture(imager: Imager, name: str, picture: Picture, stride: int | None = None) -> Score:
+    """Sense and reconstruct one gray picture (H, V) and compare; see `evaluate_folder`."""
+    began = time.perf_counter()
+    if stride is None:
+        y = imager.sense(picture)
+        estimate, taken = np.clip(imager.estimate(y), 0, 255), y.values.size
+    else:
+        estimate, taken = reconstruct_overlapping(imager, picture, stride)
+    seconds = time.perf_counter() - began
+    return Score(
+        name, psnr(estimate, picture), ssim(estimate, picture), seconds, taken, picture.size
+    )
+
+
+def reconstruct_overlapping(
+    imager: Imager, picture: Picture, stride: int
+) -> tuple[NDArray[Any], int]:
+    """Reconstruct by the paper's test protocol.
+
+    Args:
+        imager: A camera whose windows do not overlap.
+        picture: (H, V) uint8.
+        stride: Pixels between the windows that are sensed and averaged.
+
+    Returns:
+        The average of all windows, (H, V), and the number of measurements that it took.
+    """
+    window = imager.geometry.window
+    if imager.geometry.stride != window:
+        raise TersenseError(
+            f"{imager.name} is lapped and uses its neighbours already; "
+            "the overlapping protocol is for block models: leave the stride out"
+        )
+    if not 1 <= stride <= window:
+        raise TersenseError(f"stride {stride} must lie between 1 and the window, {window}")
+    extended = torch.from_numpy(mirror_border(picture, window)).to(imager.device)
+    # Windows that lie in the mirrored border altogether would be cropped away: leave them out.
+    first = stride
+    rows, columns = (len(range(first, window + side, stride)) for side in picture.shape)
+    total = torch.zeros(extended.shape, device=imager.device)
+    counts = torch.zeros_like(total)
+    rows_at_once = max(1, _WINDOWS_AT_ONCE // columns)
+    for row in range(0, rows, rows_at_once):
+        some = min(rows_at_once, rows - row)
+        part = (slice(first + row * stride, first + (row + some - 1) * stride + window),
+                slice(first, first + (columns - 1) * stride + window))  # fmt: skip
+        windows = extended[part].unfold(0, window, stride).unfold(1, window, stride)
+        pixels = windows.reshape(-1, window, window)
+        y = sense_exactly(pixels, imager.operator)
+        estimates = imager.estimate_planes(y, (window, window)).flatten(1)
+
+        def place(columns_of: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+            return F.fold(columns_of.T[None], like.shape, window, stride=stride)[0, 0]
+
+        total[part] += place(estimates, total[part])
+        counts[part] += place(torch.ones_like(estimates), counts[part])
+    inside = tuple(slice(window, window + side) for side in picture.shape)
+    average = (total[inside] / counts[inside]).cpu().numpy()
+    return average, rows * columns * len(imager.patterns)
+
+
+def evaluate_folder(
+    imager: Imager, folder: str | Path, stride: int | None = None, track: Track = quietly
+) -> dict[str, Any]:
+    """Evaluate a camera on all images of a folder, in gray.
+
+    Args:
+        imager: The camera.
+        folder: Images; broken ones are an error, because a mean over fewer misleads.
+        stride: None for the camera's own geometry; a number of pixels for the paper's overlapping
+            protocol (the paper uses 2).
+        track: Wraps the files to show progress.
+
+    Returns:
+        The figures of each picture and their means, ready for JSON.
+    """
+    files = find_images(folder)
+    scores = []
+    for path in track(files, "evaluating", len(files)):
+        scores.append(score_picture(imager, path.stem, read_gray(path), stride))
+    return summarize(imager, Path(folder).name, scores, stride)
+
+
+def summarize(
+    imager: Imager, data: str, scores: list[Score], stride: int | None
+) -> dict[str, Any]:
+    """Put scores into the form of `evaluate --json`."""
+    taken, pixels = sum(s.measurements for s in scores), sum(s.pixels for s in scores)
+    images = [
+        {key: _plain(value) for key, value in asdict(score).items()
+         if key in ("name", "psnr", "ssim", "seconds")}
+        for score in scores
+    ]  # fmt: skip
+    return {
+        "model": imager.name,
+        "data": data,
+        "protocol": "own geometry" if stride is None else "overlapping",
+        "window": imager.geometry.window,
+        "stride": stride or imager.geometry.stride,
+        "rate": imager.patterns.rate,
+        "measurements_per_pixel": taken / pixels,
+        "mean": {
+            "psnr": _plain(np.mean([s.psnr for s in scores])),
+            "ssim": _plain(np.mean([s.ssim for s in scores])),
+        },
+        "images": images,
+    }
+
+
+def write_json(path: str | Path, result: dict[str, Any]) -> None:
+    """Write a result as JSON, whole or not at all."""
+    text = json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False)
+    with written_whole(path) as partial:
+        partial.write_text(text + "\n", encoding="utf-8")
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that JSON knows: what is infinite or undefined becomes null."""
+    if isinstance(value, str):
+        return value
+    return float(value) if math.isfinite(value) else None

@@ -1,0 +1,61 @@
+"""Write files whole or not at all."""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from tersense.errors import TersenseError
+
+
+@contextlib.contextmanager
+def written_whole(path: str | Path) -> Iterator[Path]:
+    """Yield a temporary path that becomes `path` only if the block succeeds.
+
+    The temporary file lies in the target's own folder, so that the final rename is atomic, and
+    keeps the target's suffix, so that writers which look at it choose the same format.
+    """
+    path = Path(path)
+    require_writable_folder(path)
+    handle, name = tempfile.mkstemp(prefix=".", suffix=path.suffix, dir=path.parent)
+    os.close(handle)
+    partial = Path(name)
+    try:
+        yield partial
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
+        # mkstemp makes private files; a result should have the permissions of any new file.
+        partial.chmod(0o666 & ~_umask())
+        partial.replace(path)
+    except OSError as error:
+        raise TersenseError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def require_writable_folder(path: Path) -> None:
+    """Refuse a path that cannot be written, before any work is done for it."""
+    if path.is_dir():
+        raise TersenseError(f"cannot write {path}: it is a folder; name a file")
+    if not path.parent.is_dir():
+        raise TersenseError(f"cannot write {path}: the folder {path.parent} does not exist")
+    if not os.access(path.parent, os.W_OK):
+        raise TersenseError(f"cannot write {path}: the folder {path.parent} is not writable")
+
+
+def make_folder(path: str | Path) -> Path:
+    """Make a folder for results, with its parents."""
+    path = Path(path)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TersenseError(f"cannot make the folder {path}: {error.strerror}") from error
+    return path
+
+
+def _umask() -> int:
+    """Return the process's file mode mask (it can only be read by setting it)."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

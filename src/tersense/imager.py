@@ -1,0 +1,149 @@
+"""A trained camera: sense a picture, reconstruct it."""
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tersense.errors import TersenseError
+from tersense.images import Picture, check_picture, from_planes, to_pixels, to_planes
+from tersense.measurements import Header, Measurements
+from tersense.recon import Reconstructor
+from tersense.sensing import Geometry, SensingOperator, sense_exactly
+from tersense.ternary import Patterns, rows_for_rate
+
+
+class Imager:
+    """Patterns and the network trained with them.
+
+    Args:
+        name: What to call this camera in messages.
+        patterns: The frozen Φ.
+        alpha: (m,), the scale of each pattern.
+        mean: μ of the pixels it was trained on.
+        std: σ of the pixels it was trained on.
+        reconstructor: The network.
+        about: Where it comes from: recipe, data, figures; free form, kept in the model file.
+        device: Where to compute.
+
+    Example:
+        >>> import tersense, numpy as np
+        >>> imager = tersense.load("paper-r25")
+        >>> y = imager.sense(np.full((40, 50), 128, np.uint8))
+        >>> y.values.shape
+        (256, 2, 2)
+        >>> imager.reconstruct(y).shape
+        (40, 50)
+    """
+
+    def __init__(
+        self,
+        name: str,
+        patterns: Patterns,
+        alpha: Tensor,
+        mean: float,
+        std: float,
+        reconstructor: Reconstructor,
+        about: dict[str, Any] | None = None,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        self.name, self.patterns, self.mean, self.std = name, patterns, mean, std
+        self.about = about or {}
+        self.device = torch.device(device)
+        self.reconstructor = reconstructor.to(self.device).eval()
+        phi = torch.from_numpy(patterns.phi.astype(np.float32)).to(self.device)
+        self.operator = SensingOperator(phi, patterns.stride, alpha.float().to(self.device))
+
+    @property
+    def phi(self) -> NDArray[np.int8]:
+        """The patterns, (m, W, W) int8 with entries −1, 0, +1."""
+        return self.patterns.phi
+
+    @property
+    def geometry(self) -> Geometry:
+        """Window and stride."""
+        return self.operator.geometry
+
+    @property
+    def parameters(self) -> int:
+        """The number of weights in the reconstructor."""
+        return sum(weights.numel() for weights in self.reconstructor.parameters())
+
+    def at_rate(self, rate: float) -> "Imager":
+        """Return the camera that takes only as many measurements as `rate` allows."""
+        stride, rows = self.patterns.stride, len(self.patterns)
+        if not (math.isfinite(rate) and rate > 0):
+            raise TersenseError(f"rate {rate:g} is not a share of the pixels; use one above 0")
+        wanted = rows_for_rate(rate, stride)
+        if wanted > rows:
+            raise TersenseError(
+                f"rate {rate:g} needs {wanted} rows, but {self.name} has {rows}; "
+                f"use a rate of {self.patterns.rate:g} or less"
+            )
+        if wanted == rows:
+            return self
+        if not self.reconstructor.any_rate:
+            raise TersenseError(
+                f"{self.name} works at rate {self.patterns.rate:g} only, not at {rate:g}; "
+                "leave the rate out or choose another model"
+            )
+        return Imager(
+            self.name, self.patterns.first(wanted), self.operator.alpha[:wanted], self.mean,
+            self.std, self.reconstructor, self.about, self.device,
+        )  # fmt: skip
+
+    def sense(self, picture: Any) -> Measurements:
+        """Take the measurements of a picture: exact integers.
+
+        Args:
+            picture: (H, V) or (H, V, 3) uint8.
+        """
+        pixels = check_picture(picture)
+        planes = torch.from_numpy(np.ascontiguousarray(to_planes(pixels))).to(self.device)
+        y = sense_exactly(planes, self.operator).cpu().numpy()
+        y = y.astype(self.patterns.measurement_dtype)
+        header = Header(
+            height=pixels.shape[0],
+            width=pixels.shape[1],
+            mode="L" if pixels.ndim == 2 else "RGB",
+            window=self.patterns.window,
+            stride=self.patterns.stride,
+            patterns=len(self.patterns),
+            phi=self.patterns.hash,
+        )
+        return Measurements(from_planes(y) if pixels.ndim == 2 else y, header)
+
+    def reconstruct(self, measurements: Measurements) -> Picture:
+        """Return the picture, uint8 of its own size, (H, V) or (H, V, 3)."""
+        return to_pixels(self.estimate(measurements))
+
+    def estimate(self, measurements: Measurements) -> NDArray[np.float32]:
+        """Return the picture as the network gives it, neither rounded nor clipped."""
+        header = measurements.header
+        if header.phi != self.patterns.hash:
+            raise TersenseError(
+                f"these measurements were taken with patterns {header.phi[:12]}…, but "
+                f"{self.name} has {self.patterns.hash[:12]}…; use the model that sensed them"
+            )
+        size = header.height, header.width
+        y = torch.from_numpy(measurements.values.reshape(-1, *header.shape[-3:]))
+        return from_planes(self.estimate_planes(y, size).cpu().numpy())
+
+    @torch.inference_mode()
+    def estimate_planes(self, y: Tensor, size: tuple[int, int]) -> Tensor:
+        """Reconstruct a batch of gray pictures of equal size.
+
+        Args:
+            y: (N, m, h, w), integers as sensed.
+            size: (H, V) of the pictures.
+
+        Returns:
+            (N, H, V) float32 on the pixel scale.
+        """
+        # Φ⋆1 holds the pixels that each window really covers: outside ones have no mean to remove.
+        normalised = (y.to(self.device) - self.mean * self.operator.sense_ones(size)) / self.std
+        picture: Tensor = self.reconstructor(normalised, self.operator, size)
+        return picture * self.std + self.mean

@@ -1,0 +1,127 @@
+"""Read and write pictures, turn them gray, mirror their borders.
+
+A picture is a uint8 array: (H, V) in gray or (H, V, 3) in colour.
+"""
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+from tersense.errors import TersenseError
+from tersense.files import written_whole
+
+Picture = NDArray[np.uint8]
+
+SUFFIXES = frozenset(
+    (".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".bmp", ".gif", ".pgm", ".ppm", ".pnm")
+)
+
+
+def find_images(folder: str | Path) -> list[Path]:
+    """List the files of a folder, and of those below it, that look like images, in name order."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise TersenseError(f"{folder} is not a folder; give a folder of images")
+    found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
+    if not found:
+        endings = " ".join(sorted(SUFFIXES))
+        raise TersenseError(f"no images in {folder}; looked for files ending in {endings}")
+    return found
+
+
+def read_image(path: str | Path) -> Picture:
+    """Read a picture as uint8, (H, V) in gray or (H, V, 3) in colour.
+
+    Palettes are resolved, transparency is dropped, 16-bit gray keeps its upper 8 bits, and the
+    orientation that a camera noted is applied.
+    """
+    with _opened(path) as image:
+        # A copy, because Pillow's own buffer is read-only.
+        return np.array(_to_8_bit(ImageOps.exif_transpose(image)))
+
+
+def read_gray(path: str | Path) -> Picture:
+    """Read a picture as (H, V) uint8, colour turned into full-range luma."""
+    return to_gray(read_image(path))
+
+
+def to_gray(picture: Picture) -> Picture:
+    """Turn a picture into full-range luma, 0.299 R + 0.587 G + 0.114 B; gray stays as it is."""
+    return picture if picture.ndim == 2 else np.array(Image.fromarray(picture).convert("L"))
+
+
+def check_picture(picture: Any) -> Picture:
+    """Return the picture as an array if it is (H, V) or (H, V, 3) uint8; otherwise say why not."""
+    array = np.asarray(picture)
+    if array.dtype != np.uint8:
+        raise TypeError(f"a picture has uint8 pixels from 0 to 255, not {array.dtype}; convert it")
+    if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] != 3) or not array.size:
+        raise ValueError(
+            f"a picture has shape (height, width) or (height, width, 3), not {array.shape}"
+        )
+    return array
+
+
+def to_planes(picture: Picture) -> Picture:
+    """Turn a picture into its channels, (1, H, V) or (3, H, V)."""
+    return picture[None] if picture.ndim == 2 else np.moveaxis(picture, 2, 0)
+
+
+def from_planes(planes: NDArray[Any]) -> NDArray[Any]:
+    """Turn channels (1, H, V) or (3, H, V) back into a picture."""
+    return planes[0] if len(planes) == 1 else np.moveaxis(planes, 0, 2)
+
+
+def to_pixels(estimate: NDArray[Any]) -> Picture:
+    """Round and clip real values to the nearest pixel values."""
+    return np.clip(np.rint(estimate), 0, 255).astype(np.uint8)
+
+
+def mirror_border(picture: NDArray[Any], border: int) -> NDArray[Any]:
+    """Extend (H, V) by mirrored pixels on every side, the edge itself not repeated."""
+    return np.pad(picture, border, mode="reflect")
+
+
+def write_image(path: str | Path, picture: Picture) -> None:
+    """Write a picture in the format that the file's ending names."""
+    path = Path(path)
+    if path.suffix.lower() not in SUFFIXES:
+        endings = " ".join(sorted(SUFFIXES))
+        raise TersenseError(f"cannot write {path}: name a file ending in one of {endings}")
+    with written_whole(path) as partial:
+        Image.fromarray(picture).save(partial)
+
+
+@contextlib.contextmanager
+def _opened(path: str | Path) -> Iterator[Image.Image]:
+    """Open an image; whatever a damaged file does becomes one clear error."""
+    if not Path(path).is_file():
+        raise TersenseError(f"no such image: {path}")
+    try:
+        with warnings.catch_warnings():
+            # Large is fine; what Pillow calls a bomb (an error, not a warning) is refused below.
+            warnings.simplefilter("ignore")
+            with Image.open(path) as image:
+                image.load()
+                yield image
+    except Image.DecompressionBombError as error:
+        raise TersenseError(f"{path} is too large: {error}") from error
+    except (OSError, SyntaxError, ValueError, EOFError, MemoryError) as error:
+        raise TersenseError(f"{path} is not a readable image: {_one_line(error)}") from error
+
+
+def _to_8_bit(image: Image.Image) -> Image.Image:
+    if image.mode.startswith(("I;16", "I")):
+        return Image.fromarray((np.asarray(image).astype(np.uint32) >> 8).astype(np.uint8))
+    return image.convert("L" if image.mode in ("1", "L", "LA", "La", "F") else "RGB")
+
+
+def _one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return text[:160] or type(error).__name__

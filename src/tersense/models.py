@@ -1,0 +1,160 @@
+"""Model files, and the models that come with the package.
+
+A model file is a safetensors file: Φ as int8 (`phi`), α (`alpha`), the weights of the
+reconstructor (`reconstructor.…`, matrices as float16), and one metadata entry `tersense`, a JSON
+object with the geometry, the normalisation, the reconstructor's name and options, and where the
+model comes from. Nothing in it names code or paths.
+"""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from tersense.config import build_section
+from tersense.errors import TersenseError
+from tersense.files import written_whole
+from tersense.imager import Imager
+from tersense.recon import Reconstructor, find_reconstructor
+from tersense.sensing import Geometry
+from tersense.ternary import Patterns
+
+FORMAT = 1
+ZOO = Path(__file__).parent / "zoo"
+ALIASES = {"default": "paper-r25"}
+_WEIGHTS = "reconstructor."
+
+
+def names() -> list[str]:
+    """List the built-in models."""
+    return sorted(path.stem for path in ZOO.glob("*.safetensors"))
+
+
+def load(name_or_path: str | Path, device: str | torch.device = "cpu") -> Imager:
+    """Load a built-in model by name, or any model file by path.
+
+    Args:
+        name_or_path: A name that `tersense models` lists, or the path of a model file.
+        device: Where the imager will compute.
+    """
+    name = ALIASES.get(str(name_or_path), str(name_or_path))
+    if name in names():
+        return read_model(ZOO / f"{name}.safetensors", device)
+    if not Path(name_or_path).is_file():
+        known = ", ".join([*names(), *ALIASES])
+        raise TersenseError(
+            f"no model or model file is called {name_or_path}; built in: {known}"
+        )
+    return read_model(name_or_path, device)
+
+
+def find_by_patterns(phi_hash: str) -> str:
+    """Return the name of the built-in model that senses with the given patterns."""
+    for name in names():
+        if read_model(ZOO / f"{name}.safetensors").patterns.hash == phi_hash:
+            return name
+    raise TersenseError(
+        f"no built-in model has the patterns {phi_hash[:12]}… of this file; "
+        "name the model that sensed it with -m"
+    )
+
+
+def write_model(path: str | Path, imager: Imager) -> None:
+    """Write a model file, whole or not at all."""
+    weights = imager.reconstructor.state_dict()
+    tensors = {_WEIGHTS + key: _to_half(value) for key, value in weights.items()}
+    tensors["phi"] = torch.from_numpy(imager.phi.copy())
+    tensors["alpha"] = imager.operator.alpha
+    description = {
+        "format": FORMAT,
+        "name": imager.name,
+        "stride": imager.patterns.stride,
+        "mean": imager.mean,
+        "std": imager.std,
+        "reconstructor": imager.reconstructor.registered_name,
+        "options": asdict(imager.reconstructor.options),
+        "about": imager.about,
+    }
+    metadata = {"tersense": json.dumps(description, sort_keys=True)}
+    with written_whole(path) as partial:
+        save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, partial, metadata)
+
+
+def read_model(path: str | Path, device: str | torch.device = "cpu") -> Imager:
+    """Read a model file, checking names, types and shapes before any weight is used."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            description = json.loads((file.metadata() or {})["tersense"])
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        return _build(description, tensors, device)
+    except TersenseError as error:
+        raise TersenseError(f"{path}: {error}") from error
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        what = f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else str(error)
+        raise TersenseError(f"{path} is not a usable model file: {what}") from error
+
+
+def _build(
+    description: dict[str, Any], tensors: dict[str, Tensor], device: str | torch.device
+) -> Imager:
+    if description["format"] > FORMAT:
+        raise TersenseError(
+            f"model format {description['format']} is newer than {FORMAT}, the newest this "
+            "program knows; update tersense"
+        )
+    patterns = Patterns(tensors.pop("phi").numpy(), description["stride"])
+    alpha = tensors.pop("alpha")
+    if alpha.shape != (len(patterns),):
+        raise TersenseError(f"alpha has shape {tuple(alpha.shape)}, not ({len(patterns)},)")
+    reconstructor = build_reconstructor(
+        description["reconstructor"],
+        description["options"],
+        Geometry(patterns.window, patterns.stride),
+        len(patterns),
+        on_meta=True,
+    )
+    _take_weights(reconstructor, tensors)
+    return Imager(
+        str(description["name"]), patterns, alpha, float(description["mean"]),
+        float(description["std"]), reconstructor, description["about"], device,
+    )  # fmt: skip
+
+
+def build_reconstructor(
+    name: str, options: dict[str, Any], geometry: Geometry, patterns: int, on_meta: bool = False
+) -> Reconstructor:
+    """Build a reconstructor from its name and options.
+
+    With `on_meta` it has shapes but no memory yet, so that a file cannot claim more than it holds.
+    """
+    cls = find_reconstructor(name)
+    checked = build_section("reconstructor", cls.Options, options)
+    with torch.device("meta" if on_meta else "cpu"):
+        return cls(geometry, patterns, checked)
+
+
+def _take_weights(reconstructor: Reconstructor, tensors: dict[str, Tensor]) -> None:
+    """Give a reconstructor on the meta device its weights, if they are exactly the right ones."""
+    expected = reconstructor.state_dict()
+    if set(tensors) != {_WEIGHTS + key for key in expected}:
+        raise TersenseError("the weights are not those of the named reconstructor")
+    weights = {}
+    for key, wanted in expected.items():
+        found = tensors[_WEIGHTS + key]
+        if found.shape != wanted.shape or found.is_floating_point() != wanted.is_floating_point():
+            raise TersenseError(
+                f"weight {key} is {found.dtype} of shape {tuple(found.shape)}, "
+                f"not {wanted.dtype} of {tuple(wanted.shape)}"
+            )
+        weights[key] = found.to(wanted.dtype)
+    reconstructor.load_state_dict(weights, assign=True)
+
+
+def _to_half(value: Tensor) -> Tensor:
+    """Store matrices in half precision; biases, statistics and counters as they are."""
+    return value.half() if value.is_floating_point() and value.ndim > 1 else value

@@ -1,0 +1,133 @@
+"""The one operator: m patterns of W×W pixels, applied every S pixels.
+
+An image of H×V pixels has ⌈H/S⌉×⌈V/S⌉ windows. Window (i, j) starts at pixel
+(i·S − (W−S)/2, j·S − (W−S)/2); pixels outside the picture add nothing.
+
+    x (…, H, V) ──extend by zeros──▶ S×S cells as channels ──⌈W/S⌉×⌈W/S⌉ correlation──▶ y (…, m, h, w)
+
+Cutting the picture into cells of S×S pixels turns the sparse, long-strided correlation into an
+ordinary small one: one matrix product for blocks (S = W), a 2×2 convolution for S = W/2.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Where the windows of a picture lie.
+
+    Args:
+        window: W, the side of a window in pixels.
+        stride: S, the distance between windows; at most W.
+    """
+
+    window: int
+    stride: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.stride <= self.window:
+            raise ValueError(f"stride {self.stride} must lie between 1 and window {self.window}")
+
+    @property
+    def offset(self) -> int:
+        """Return by how many pixels the first window begins before the picture."""
+        return (self.window - self.stride) // 2
+
+    @property
+    def cells(self) -> int:
+        """Return how many S×S cells cover a window's side."""
+        return -(-self.window // self.stride)
+
+    def grid(self, height: int, width: int) -> tuple[int, int]:
+        """Return (h, w), the number of windows down and across."""
+        return -(-height // self.stride), -(-width // self.stride)
+
+    def padding(self, height: int, width: int) -> tuple[int, int, int, int]:
+        """Return the zeros to add left, right, above and below (the order of `F.pad`)."""
+        h, w = self.grid(height, width)
+        covered_height = (h - 1 + self.cells) * self.stride
+        covered_width = (w - 1 + self.cells) * self.stride
+        return (
+            self.offset,
+            covered_width - width - self.offset,
+            self.offset,
+            covered_height - height - self.offset,
+        )
+
+
+class SensingOperator:
+    """Apply Φ to pictures, and Φᵀ to measurements.
+
+    Args:
+        phi: (m, W, W) float; gradients flow through it.
+        stride: S.
+        alpha: (m,), the scale of each pattern that goes with Θ; ones where none is known. The
+            operator itself does not use it: scaling belongs to the reconstruction.
+
+    Example:
+        >>> operator = SensingOperator(torch.ones(1, 2, 2), stride=2)
+        >>> operator.forward(torch.ones(4, 5))
+        tensor([[[4., 4., 2.],
+                 [4., 4., 2.]]])
+    """
+
+    def __init__(self, phi: Tensor, stride: int, alpha: Tensor | None = None) -> None:
+        self.geometry = Geometry(phi.shape[-1], stride)
+        self.phi = phi
+        self.alpha = phi.new_ones(len(phi)) if alpha is None else alpha
+        missing = self.geometry.cells * stride - self.geometry.window
+        whole_cells = F.pad(phi, (0, missing, 0, missing))
+        self._kernel = F.pixel_unshuffle(whole_cells[:, None], stride)  # (m, S², c, c)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Sense pictures x (…, H, V): return y (…, m, h, w)."""
+        height, width = x.shape[-2:]
+        extended = F.pad(x.reshape(-1, 1, height, width), self.geometry.padding(height, width))
+        cells = F.pixel_unshuffle(extended, self.geometry.stride)
+        if self.geometry.cells == 1:
+            y = F.linear(cells.movedim(1, -1), self._kernel.flatten(1)).movedim(-1, 1)
+        else:
+            y = F.conv2d(cells, self._kernel)
+        return y.reshape(*x.shape[:-2], *y.shape[1:])
+
+    def adjoint(self, y: Tensor, size: tuple[int, int]) -> Tensor:
+        """Spread measurements y (…, m, h, w) back over pictures: return Φᵀy (…, H, V).
+
+        Args:
+            y: (…, m, h, w).
+            size: (H, V) of the picture; the measurements of a picture do not tell it exactly.
+        """
+        flat = y.reshape(-1, *y.shape[-3:])
+        if self.geometry.cells == 1:
+            cells = F.linear(flat.movedim(1, -1), self._kernel.flatten(1).T).movedim(-1, 1)
+        else:
+            cells = F.conv_transpose2d(flat, self._kernel)
+        extended = F.pixel_shuffle(cells, self.geometry.stride)[:, 0]
+        left, _, top, _ = self.geometry.padding(*size)
+        x = extended[:, top : top + size[0], left : left + size[1]]
+        return x.reshape(*y.shape[:-3], *size)
+
+    def sense_ones(self, size: tuple[int, int]) -> Tensor:
+        """Return Φ⋆1 (m, h, w): what a picture of H×V ones gives."""
+        return self.forward(self.phi.new_ones(size))
+
+
+def sense_exactly(pixels: Tensor, operator: SensingOperator) -> Tensor:
+    """Sense uint8 pixels (…, H, V) and return exact integers (…, m, h, w), int32.
+
+    Every partial sum is an integer of magnitude below 255·W². Floats are exact up to 2²⁴ (single
+    precision) and 2⁵³ (double), whatever the order of additions; the narrowest that suffices is
+    used, and the convolution libraries, which may choose a transform (FFT, Winograd) that does
+    not add integers, are switched off: plain matrix products remain.
+    """
+    largest_sum = 255 * operator.geometry.window**2
+    dtype = torch.float32 if largest_sum < 2**24 else torch.float64
+    exact = SensingOperator(operator.phi.to(dtype), operator.geometry.stride)
+    plain_cpu = torch.backends.mkldnn.flags(enabled=False)  # type: ignore[no-untyped-call]
+    plain_gpu = torch.backends.cudnn.flags(enabled=False)
+    with torch.no_grad(), plain_cpu, plain_gpu:
+        return exact.forward(pixels.to(dtype)).round().to(torch.int32)

@@ -1,0 +1,250 @@
+"""Learn sparse ternary patterns: select, binarise, scale (Algorithm 1, lines 1 to 6).
+
+The paper writes the sensing weights as Θ (n×m), one pattern a column. Here a pattern is a row:
+`theta` is Θᵀ, (m, n) or (m, W, W), so that Φ = Θ_sbᵀ needs no transpose. The words *column* and
+*row* keep the paper's meaning: a column of Θ is one pattern, a row of Θ is one pixel.
+"""
+
+import hashlib
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+Selection = Literal["column", "row", "matrix"]
+SELECTIONS: tuple[Selection, ...] = ("column", "row", "matrix")
+
+
+def top_k_select(theta: Tensor, k: int, selection: Selection = "column") -> Tensor:
+    """Mark the entries of largest magnitude: the mask M of Algorithm 1, line 2.
+
+    Args:
+        theta: Θᵀ, (m, n).
+        k: Entries to keep in each column or row of Θ, or in the whole matrix.
+        selection: `column` keeps k pixels a pattern, `row` keeps k patterns a pixel, `matrix`
+            keeps k entries wherever they are.
+
+    Returns:
+        Boolean mask (m, n) with exactly k entries set a slice, whatever ties or zeros occur.
+    """
+    magnitude = theta.detach().abs()
+    if selection == "matrix":
+        return _keep_largest(magnitude.flatten(), k).view_as(theta)
+    if selection == "row":
+        return _keep_largest(magnitude.T, k).T
+    return _keep_largest(magnitude, k)
+
+
+def _keep_largest(magnitude: Tensor, k: int) -> Tensor:
+    """Mark the k largest of the last dimension, by position, so that ties cannot add more."""
+    indices = magnitude.topk(k, dim=-1, sorted=False).indices
+    return torch.zeros_like(magnitude, dtype=torch.bool).scatter_(-1, indices, True)
+
+
+def scale_factors(theta: Tensor, mask: Tensor) -> Tensor:
+    """Return α (m,): the mean magnitude of each pattern's kept entries (line 5).
+
+    α_j θ_sb(j) is then the best approximation of θ_(j) in the least-squares sense. A pattern
+    without entries (possible when selecting over the whole matrix) has α = 0.
+    """
+    kept = (theta.detach().abs() * mask).sum(dim=1)
+    return kept / mask.sum(dim=1).clamp(min=1)
+
+
+class _StraightThrough(torch.autograd.Function):
+    """Use Θ_sb going forward; give its gradient to Θ unchanged, neither masked nor clipped."""
+
+    @staticmethod
+    def forward(ctx: Any, theta: Tensor, mask: Tensor) -> Tensor:
+        # The sign of 0 is taken as +1, so that every kept entry is ±1.
+        return torch.where(theta < 0, -1.0, 1.0).to(theta.dtype) * mask
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None]:
+        return gradients[0], None
+
+
+def ternarize(theta: Tensor, k: int, selection: Selection = "column") -> tuple[Tensor, Tensor]:
+    """Sparsify and binarise the sensing weights (Algorithm 1, lines 1 to 6).
+
+    Args:
+        theta: Θᵀ, (m, n).
+        k: As in `top_k_select`.
+        selection: As in `top_k_select`.
+
+    Returns:
+        Φ (m, n) with entries −1, 0, +1, differentiable straight through to `theta`, and
+        α (m,), through which no gradient flows.
+    """
+    mask = top_k_select(theta, k, selection)
+    phi: Tensor = _StraightThrough.apply(theta, mask)  # type: ignore[no-untyped-call]
+    return phi, scale_factors(theta, mask)
+
+
+def rows_for_rate(rate: float, stride: int) -> int:
+    """Return m = ⌊R·S²⌋, the number of patterns that a sensing rate allows, at least one."""
+    return max(1, math.floor(rate * stride**2 + 1e-9))
+
+
+def nonzeros_for_density(density: float, size: int) -> int:
+    """Return K = ⌊n·γ⌋, at least one."""
+    return max(1, math.floor(density * size + 1e-9))
+
+
+class TernarySensor(nn.Module):
+    """Hold Θ and give Φ and α: the trainable half of the camera.
+
+    Args:
+        window: W; a pattern has W×W pixels.
+        stride: S; the patterns are applied every S pixels.
+        rate: R = m/S², measurements a pixel.
+        density: γ, the share of non-zero entries.
+        selection: How `top_k_select` spends them.
+    """
+
+    def __init__(
+        self,
+        window: int = 32,
+        stride: int = 32,
+        rate: float = 0.25,
+        density: float = 0.05,
+        selection: Selection = "column",
+    ) -> None:
+        super().__init__()
+        m, n = rows_for_rate(rate, stride), window**2
+        self.window, self.stride, self.selection = window, stride, selection
+        per_pattern = nonzeros_for_density(density, n)
+        per_pixel = nonzeros_for_density(density, m)
+        self.k = {"column": per_pattern, "row": per_pixel, "matrix": m * per_pattern}[selection]
+        self.theta = nn.Parameter(nn.init.xavier_uniform_(torch.empty(m, n)))
+
+    def forward(self) -> tuple[Tensor, Tensor]:
+        """Return Φ (m, W, W) as float, differentiable straight through, and α (m,)."""
+        phi, alpha = ternarize(self.theta, self.k, self.selection)
+        return phi.view(-1, self.window, self.window), alpha
+
+    def freeze(self) -> "Patterns":
+        """Return the patterns as they are now, as integers."""
+        with torch.no_grad():
+            phi, _ = self()
+        return Patterns(phi.to(torch.int8).cpu().numpy(), self.stride)
+
+
+@dataclass(frozen=True, eq=False)
+class Patterns:
+    """The frozen Φ of a camera and the figures that its designer asks for.
+
+    Args:
+        phi: (m, W, W) int8 with entries −1, 0, +1.
+        stride: S; the patterns are applied every S pixels.
+    """
+
+    phi: NDArray[np.int8]
+    stride: int
+
+    def __post_init__(self) -> None:
+        shape, dtype = self.phi.shape, self.phi.dtype
+        if dtype != np.int8 or len(shape) != 3 or shape[1] != shape[2] or 0 in shape:
+            raise ValueError(f"patterns are int8 of shape (m, W, W), not {dtype} of {shape}")
+        if not 1 <= self.stride <= shape[1]:
+            raise ValueError(f"stride {self.stride} must lie between 1 and the window {shape[1]}")
+        if self.phi.min() < -1 or self.phi.max() > 1:
+            raise ValueError("patterns hold −1, 0 and +1 only")
+        frozen = np.ascontiguousarray(self.phi).copy()
+        frozen.setflags(write=False)
+        object.__setattr__(self, "phi", frozen)
+
+    def __len__(self) -> int:
+        return len(self.phi)
+
+    def first(self, count: int) -> "Patterns":
+        """Return the first `count` patterns: the camera at a lower rate."""
+        return Patterns(self.phi[:count], self.stride)
+
+    @property
+    def window(self) -> int:
+        """W, the side of a pattern in pixels."""
+        return self.phi.shape[1]
+
+    @property
+    def rate(self) -> float:
+        """R = m/S², measurements a pixel of a large picture."""
+        return len(self.phi) / self.stride**2
+
+    @cached_property
+    def nonzeros(self) -> int:
+        """Return the number of non-zero entries in all patterns together."""
+        return int(np.count_nonzero(self.phi))
+
+    @property
+    def density(self) -> float:
+        """Return the share of entries that are not zero."""
+        return self.nonzeros / self.phi.size
+
+    @property
+    def additions_per_measurement(self) -> float:
+        """Return the additions into an accumulator that starts at zero, on average."""
+        return self.nonzeros / len(self.phi)
+
+    @cached_property
+    def signs_per_row(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return how many +1 and how many −1 each pattern has, (m,) and (m,)."""
+        return (self.phi > 0).sum(axis=(1, 2)), (self.phi < 0).sum(axis=(1, 2))
+
+    @property
+    def largest_magnitude(self) -> int:
+        """Return the largest |y| that 8-bit pixels can give."""
+        plus, minus = self.signs_per_row
+        return 255 * int(max(plus.max(), minus.max()))
+
+    @property
+    def accumulator_bits(self) -> int:
+        """Return the width of a two's-complement accumulator that no picture overflows."""
+        plus, minus = self.signs_per_row
+        highest, lowest = 255 * int(plus.max()), -255 * int(minus.max())
+        return max(highest.bit_length(), (-lowest - 1).bit_length() if lowest else 0) + 1
+
+    @property
+    def measurement_dtype(self) -> np.dtype[Any]:
+        """Return the integer type that holds every possible measurement: int16 or int32."""
+        return np.dtype(np.int16 if self.accumulator_bits <= 16 else np.int32)
+
+    @cached_property
+    def storage_bytes(self) -> dict[str, int]:
+        """Return the bytes of Φ in each storage form."""
+        m, n = len(self.phi), self.window**2
+        index_bytes = 1 if m <= 256 else 2
+        return {
+            "float32": 4 * m * n,
+            "int8": m * n,
+            "2-bit": math.ceil(m * n / 4),
+            "CSC": self.nonzeros * index_bytes + 2 * n * index_bytes,
+            "Golomb-Rice": math.ceil(self._golomb_rice_bits() / 8),
+            "entropy bound": math.ceil(self._entropy_bits() / 8),
+        }
+
+    def _golomb_rice_bits(self) -> int:
+        """Return the bits of all gaps between non-zeros, Golomb-Rice coded, and of the signs."""
+        gaps = [np.diff(np.flatnonzero(row), prepend=-1) - 1 for row in self.phi]
+        every = np.concatenate(gaps)
+        return min(int((every >> k).sum()) + (k + 1) * every.size for k in range(16)) + every.size
+
+    def _entropy_bits(self) -> float:
+        """Return log2 of the number of ternary matrices with these counts a row."""
+        n = self.window**2
+        counts = np.count_nonzero(self.phi, axis=(1, 2))
+        supports = sum(
+            math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) for k in counts
+        )
+        return supports / math.log(2) + self.nonzeros
+
+    @cached_property
+    def hash(self) -> str:
+        """Return the SHA-256 of shape and entries: the name of this Φ in files."""
+        shape = "x".join(map(str, self.phi.shape))
+        return hashlib.sha256(shape.encode() + b":" + self.phi.tobytes()).hexdigest()

@@ -1,0 +1,395 @@
+"""Train patterns and reconstructor together: Algorithm 1.
+
+    pixels ──normalise──▶ x ──Φ──▶ y ──reconstructor──▶ x̂,   loss = mean over crops of ‖x − x̂‖²
+                             ▲
+    Θ ──top-K, sign──▶ Φ, α ─┘     (the gradient at Φ is given to Θ unchanged)
+
+The loop is the same for every reconstructor. Everything random is a function of the seed and the
+epoch, so a run that was stopped continues as if it never had been.
+"""
+
+import json
+import math
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tersense import __version__
+from tersense.checkpoint import read_checkpoint, stop_requests, write_checkpoint
+from tersense.config import Config, write_toml
+from tersense.data import CropSampler, PackedPictures, Track, open_pictures, quietly
+from tersense.errors import TersenseError
+from tersense.evaluate import score_picture
+from tersense.files import make_folder, written_whole
+from tersense.imager import Imager
+from tersense.images import Picture, find_images, read_gray
+from tersense.models import build_reconstructor, write_model
+from tersense.sensing import Geometry, SensingOperator
+from tersense.ternary import TernarySensor
+
+_STEPS_BETWEEN_LOOKS = 100  # looking at the loss makes the host wait for the GPU
+_EAGER_STEPS = 3  # before a CUDA graph is captured, libraries must have set themselves up
+
+
+class Watcher(Protocol):
+    """Who is told how the training goes."""
+
+    track: Track
+
+    def line(self, text: str) -> None:
+        """Hear something worth a line."""
+
+    def progress(self, done: int, total: int, text: str) -> None:
+        """Hear how many steps are done, and the state in a few words."""
+
+
+class Quiet:
+    """A watcher that says nothing."""
+
+    track: Track = staticmethod(quietly)
+
+    def line(self, text: str) -> None:
+        """Say nothing."""
+
+    def progress(self, done: int, total: int, text: str) -> None:
+        """Say nothing."""
+
+
+class JointNetwork(nn.Module):
+    """The camera in training: sensor and reconstructor, end to end.
+
+    Args:
+        config: Settings of the sensor and the reconstructor.
+        mean: μ of the training pixels.
+        std: σ of the training pixels.
+    """
+
+    def __init__(self, config: Config, mean: float, std: float) -> None:
+        super().__init__()
+        sensing = config.sensing
+        self.mean, self.std, self.l2 = mean, std, config.train.l2
+        self.sensor = TernarySensor(**asdict(sensing))
+        options = dict(config.reconstructor)
+        self.reconstructor = build_reconstructor(
+            options.pop("name"),
+            options,
+            Geometry(sensing.window, sensing.stride),
+            len(self.sensor.theta),
+        )
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Return the loss of crops (N, H, V) uint8."""
+        x = (pixels.float() - self.mean) / self.std
+        phi, alpha = self.sensor()
+        operator = SensingOperator(phi, self.sensor.stride, alpha)
+        estimate = self.reconstructor(operator.forward(x), operator, x.shape[-2:])
+        loss: Tensor = (x - estimate.float()).square().sum() / len(x)
+        if self.l2:
+            matrices = (w for w in self.reconstructor.parameters() if w.ndim > 1)
+            loss = loss + 0.5 * self.l2 * sum(w.square().sum() for w in matrices)
+        return loss
+
+    @torch.no_grad()
+    def to_imager(self, name: str, about: dict[str, Any]) -> Imager:
+        """Return the camera as it is now; it shares the reconstructor's weights."""
+        _, alpha = self.sensor()
+        return Imager(
+            name, self.sensor.freeze(), alpha, self.mean, self.std, self.reconstructor, about,
+            alpha.device,
+        )  # fmt: skip
+
+
+class Run:
+    """One training: its parts, its state, its folder.
+
+    Args:
+        config: All settings.
+        watcher: Who is told how it goes.
+    """
+
+    def __init__(self, config: Config, watcher: Watcher) -> None:
+        self.config, self.watcher = config, watcher
+        self.device = _choose_device(config.train.device)
+        self.folder = Path(config.train.out)
+        data, train = config.data, config.train
+        self.pictures = open_pictures(data.train, data.crop, data.cache, watcher.track).to(
+            self.device
+        )
+        self.validation = _read_validation(data.validation)
+        self.sampler = CropSampler(
+            self.pictures, data.crop, data.samples, data.fresh, data.augment, train.seed
+        )
+        self.steps_per_epoch = len(self.sampler) // train.batch
+        if not self.steps_per_epoch:
+            raise TersenseError(
+                f"an epoch of {len(self.sampler)} crops is smaller than a batch of "
+                f"{train.batch}; lower train.batch or raise data.samples"
+            )
+        torch.manual_seed(train.seed)
+        self.network = JointNetwork(config, *self.pictures.mean_and_std()).to(self.device).train()
+        self.learning_rate = torch.tensor(train.lr, device=self.device)
+        self.optimizer = torch.optim.Adam(
+            self.network.parameters(),
+            lr=self.learning_rate,
+            fused=True,
+            capturable=self.device.type == "cuda",
+        )
+        self.step = 0
+        self.seconds = 0.0  # of steps alone, over all sessions of this run
+
+    @property
+    def total_steps(self) -> int:
+        """Return the steps of the whole run."""
+        return self.steps_per_epoch * self.config.train.epochs
+
+    def describe(self) -> str:
+        """Say in one line what is trained on what."""
+        skipped = ", ".join(f"{count} {why}" for why, count in self.pictures.skipped.items())
+        sensor = self.network.sensor
+        weights = sum(w.numel() for w in self.network.reconstructor.parameters())
+        return (
+            f"{len(self.pictures)} pictures, {self.pictures.pixels.numel() / 1e6:.1f} megapixels"
+            + (f" (left out: {skipped})" if skipped else "")
+            + f"; {len(sensor.theta)} patterns of {sensor.window}×{sensor.window}, "
+            f"{weights:,} weights; {self.total_steps} steps on {self.device}"
+        )
+
+    def train(self) -> str:
+        """Train to the end, the time limit or a request to stop; return why it ended."""
+        train_step = self._make_step()
+        limit = self.config.train.seconds or math.inf
+        with stop_requests() as stop:
+            while self.step < self.total_steps:
+                epoch, done = divmod(self.step, self.steps_per_epoch)
+                self._set_learning_rate(epoch)
+                why = self._train_epoch(train_step, epoch, done, limit, stop)
+                if why:
+                    self.save_checkpoint()
+                    return why
+                last = self.step == self.total_steps
+                if last or (epoch + 1) % self.config.train.validate_epochs == 0:
+                    self.validate()
+                if last or (epoch + 1) % self.config.train.checkpoint_epochs == 0:
+                    self.save_checkpoint()
+        return "all epochs are done"
+
+    def _train_epoch(
+        self,
+        train_step: Callable[[Tensor], Tensor],
+        epoch: int,
+        done: int,
+        limit: float,
+        stop: Callable[[], bool],
+    ) -> str:
+        """Train from step `done` of an epoch to its end; return why it stopped before, or ""."""
+        batch = self.config.train.batch
+        locations = self.sampler.epoch(epoch)
+        losses = torch.zeros((), device=self.device)
+        seen, began = 0, time.perf_counter()
+        for number in range(done, self.steps_per_epoch):
+            losses += train_step(locations[number * batch : (number + 1) * batch])
+            self.step += 1
+            seen += 1
+            ended = number + 1 == self.steps_per_epoch
+            if not (ended or stop() or seen == _STEPS_BETWEEN_LOOKS):
+                continue
+            loss = losses.item() / seen
+            now = time.perf_counter()
+            self.seconds += now - began
+            if not math.isfinite(loss):
+                raise TersenseError(
+                    f"the loss became {loss} near step {self.step}; the last good checkpoint "
+                    f"stays in {self.folder}: lower train.lr and --resume"
+                )
+            self.watcher.progress(self.step, self.total_steps, f"loss {loss:.3f}")
+            if ended:
+                self._log(epoch=epoch + 1, loss=loss, lr=self.learning_rate.item())
+            if stop() and not ended:
+                return "it was asked to stop"
+            if self.seconds >= limit and self.step < self.total_steps:
+                return f"the time limit of {limit:g} s is reached"
+            losses.zero_()
+            seen, began = 0, now
+        return ""
+
+    def _set_learning_rate(self, epoch: int) -> None:
+        train = self.config.train
+        self.learning_rate.fill_(train.lr * train.lr_decay ** (epoch // train.lr_decay_epochs))
+
+    def _make_step(self) -> Callable[[Tensor], Tensor]:
+        """Return the function that trains on the crops at given locations and gives the loss."""
+        network: Callable[[Tensor], Tensor] = self.network
+        if self.config.train.compile:
+            network = torch.compile(self.network, dynamic=False)
+        half = self.config.train.precision == "bfloat16" or (
+            self.config.train.precision == "auto" and self.device.type == "cuda"
+        )
+
+        def step(locations: Tensor) -> Tensor:
+            crops = self.pictures.crops(locations, self.config.data.crop).to(self.device)
+            # Weights are cast anew in every step: a graph cannot keep a cache outside itself.
+            with torch.autocast(self.device.type, torch.bfloat16, half, cache_enabled=False):
+                loss = network(crops)
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+            return loss.detach()
+
+        on_device = self.device.type == "cuda" and self.pictures.pixels.is_cuda
+        return _graphed(step) if on_device else step
+
+    def validate(self) -> None:
+        """Measure PSNR on the validation pictures and log it."""
+        if not self.validation:
+            return
+        self.network.eval()
+        imager = self.network.to_imager("validation", {})
+        scores = [score_picture(imager, name, picture) for name, picture in self.validation]
+        self.network.train()
+        psnr = float(np.mean([score.psnr for score in scores]))
+        self._log(validation_psnr=psnr)
+        self.watcher.line(f"step {self.step}: validation {psnr:.2f} dB, {self.seconds:.0f} s")
+
+    def save_checkpoint(self) -> None:
+        """Write everything that is needed to continue."""
+        write_checkpoint(
+            self.folder / "checkpoint.safetensors",
+            self.network,
+            self.optimizer,
+            {"step": self.step, "seconds": self.seconds},
+        )
+
+    def load_checkpoint(self) -> None:
+        """Continue from the last checkpoint of the run folder."""
+        path = self.folder / "checkpoint.safetensors"
+        state = read_checkpoint(path, self.network, self.optimizer)
+        self.step, self.seconds = int(state["step"]), float(state["seconds"])
+
+    def save_model(self) -> Path:
+        """Write the model file of the run."""
+        self.network.eval()
+        about = {
+            "recipe": {k: v for k, v in asdict(self.config).items() if k != "data"},
+            "data": {**asdict(self.config.data), "train": Path(self.config.data.train).name,
+                     "validation": Path(self.config.data.validation).name, "cache": ""},
+            "pictures": len(self.pictures),
+            "steps": self.step,
+            "step_seconds": round(self.seconds, 1),
+            "machine": _machine(self.device),
+            "tersense": __version__,
+        }  # fmt: skip
+        path = self.folder / "model.safetensors"
+        write_model(path, self.network.to_imager(self.folder.name, about))
+        self.network.train()
+        return path
+
+    def _log(self, **values: float) -> None:
+        entry = {"step": self.step, "seconds": round(self.seconds, 3), **values}
+        with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
+
+
+def train(config: Config, resume: bool = False, watcher: Watcher | None = None) -> Path:
+    """Train a camera and return its model file.
+
+    Args:
+        config: All settings; results go to `config.train.out`.
+        resume: Continue the run that this folder holds.
+        watcher: Who is told how it goes.
+    """
+    watcher = watcher or Quiet()
+    folder = Path(config.train.out)
+    _check_folder(folder, config, resume)
+    run = Run(config, watcher)
+    watcher.line(run.describe())
+    make_folder(folder)
+    with written_whole(folder / "config.toml") as partial:
+        partial.write_text(write_toml(config), encoding="utf-8")
+    if resume and (folder / "checkpoint.safetensors").exists():
+        run.load_checkpoint()
+        watcher.line(f"continuing at step {run.step} of {run.total_steps}")
+    why = run.train()
+    path = run.save_model()
+    watcher.line(f"{why}: step {run.step}, {run.seconds:.1f} s of steps; the model is {path}")
+    return path
+
+
+def _check_folder(folder: Path, config: Config, resume: bool) -> None:
+    """Refuse to overwrite another run, or to continue one with other settings."""
+    if not (folder / "config.toml").exists():
+        if resume:
+            raise TersenseError(f"{folder} holds no run to resume; leave --resume out")
+        return
+    if not resume:
+        raise TersenseError(
+            f"{folder} holds a run already; continue it with --resume, or choose another folder "
+            "with --set train.out=…"
+        )
+    from tersense.config import read_config
+
+    before, now = read_config(folder / "config.toml"), config
+    free = {"epochs", "seconds", "out", "device", "validate_epochs", "checkpoint_epochs"}
+    for section in ("sensing", "reconstructor", "data", "train"):
+        old, new = (c if isinstance(c, dict) else asdict(c)
+                    for c in (getattr(before, section), getattr(now, section)))  # fmt: skip
+        for key in old.keys() | new.keys():
+            if key not in free and key != "validation" and old.get(key) != new.get(key):
+                raise TersenseError(
+                    f"{section}.{key} was {old.get(key)!r} in this run and is {new.get(key)!r} "
+                    "now; a run resumes with its own settings"
+                )
+
+
+def _graphed(step: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """Run a few steps as they are, then record one as a CUDA graph and replay it.
+
+    A step of this size is hundreds of small kernels; launching them one by one takes the host
+    longer than the GPU needs to run them.
+    """
+    stream = torch.cuda.Stream()
+    graph: torch.cuda.CUDAGraph | None = None
+    inputs = result = torch.empty(0)
+    calls = 0
+
+    def replay(locations: Tensor) -> Tensor:
+        nonlocal graph, inputs, result, calls
+        calls += 1
+        if calls <= _EAGER_STEPS:
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                loss = step(locations)
+            torch.cuda.current_stream().wait_stream(stream)
+            return loss
+        if graph is None:
+            inputs = locations.clone()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                result = step(inputs)
+        inputs.copy_(locations)
+        graph.replay()
+        return result
+
+    return replay
+
+
+def _choose_device(wanted: str) -> torch.device:
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise TersenseError("train.device is cuda, but torch sees no GPU; use auto or cpu")
+    if wanted == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(wanted)
+
+
+def _machine(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
+
+
+def _read_validation(folder: str) -> list[tuple[str, Picture]]:
+    return [(path.stem, read_gray(path)) for path in find_images(folder)] if folder else []
