@@ -1,9 +1,8 @@
 """Compressed sensing of images with learned sparse ternary projections.
 
-    import tersense
-    imager = tersense.load("paper-r25")
-    y = imager.sense(picture)
-    again = imager.reconstruct(y)
+>>> imager = tersense.load("paper-r25")
+>>> y = imager.sense(picture)
+>>> again = imager.reconstruct(y)
 """
 
 from typing import TYPE_CHECKING, Any

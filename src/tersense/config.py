@@ -137,7 +137,8 @@ def build_section(name: str, cls: type[T], values: dict[str, Any]) -> T:
     """Build one section's dataclass; refuse unknown keys and wrong types."""
     hints = typing.get_type_hints(cls)
     _refuse_unknown(f"setting in [{name}]", values, list(hints))
-    return cls(**{key: _convert(f"{name}.{key}", value, hints[key]) for key, value in values.items()})
+    checked = {key: _convert(f"{name}.{key}", value, hints[key]) for key, value in values.items()}
+    return cls(**checked)
 
 
 def write_toml(config: Config) -> str:

@@ -78,8 +78,13 @@ class PackedPictures:
         """Move the store to a GPU if it takes at most half of the free memory; else leave it."""
         if device.type != "cuda" or self.pixels.numel() > torch.cuda.mem_get_info(device)[0] / 2:
             return self
-        tensors = (self.pixels, self.starts, self.heights, self.widths)
-        return PackedPictures(*(t.to(device) for t in tensors), self.skipped)
+        return PackedPictures(
+            self.pixels.to(device),
+            self.starts.to(device),
+            self.heights.to(device),
+            self.widths.to(device),
+            self.skipped,
+        )
 
     def mean_and_std(self) -> tuple[float, float]:
         """Return μ and σ of the pixels; of an even selection where there are very many."""
@@ -148,7 +153,7 @@ class CropSampler:
 
         def below(limit: Any, count: int) -> Tensor:
             real = torch.rand(count, generator=generator, device=device, dtype=torch.float64)
-            return (real * limit).long()
+            return torch.mul(real, limit).long()
 
         if self.samples:
             ends = choices.cumsum(0)
@@ -272,7 +277,7 @@ def _pack_hdf5(path: Path, crop: int, sink: IO[bytes], track: Track) -> _Index:
             patches = file["patches"]
             count, height, width = _patch_shape(path, patches)
             if min(height, width) < crop:
-                raise TersenseError(f"patches of {height}×{width} are smaller than data.crop {crop}")
+                raise TersenseError(f"patches of {height}×{width} are below data.crop {crop}")
             block = 2**16
             for begin in track(range(0, count, block), "reading patches", -(-count // block)):
                 chunk: NDArray[np.uint8] = patches[begin : begin + block]
@@ -284,7 +289,7 @@ def _pack_hdf5(path: Path, crop: int, sink: IO[bytes], track: Track) -> _Index:
 
 def _patch_shape(path: Path, patches: Any) -> tuple[int, int, int]:
     """Return count, height and width; flat patches are square."""
-    shape = getattr(patches, "shape", ())
+    shape: tuple[int, ...] = getattr(patches, "shape", ())
     if len(shape) == 2 and math.isqrt(shape[1]) ** 2 == shape[1]:
         shape = (shape[0], math.isqrt(shape[1]), math.isqrt(shape[1]))
     if len(shape) != 3 or 0 in shape or patches.dtype != np.uint8:

@@ -26,7 +26,6 @@ from tersense.files import written_whole
 from tersense.imager import Imager
 from tersense.images import Picture, find_images, mirror_border, read_gray
 from tersense.metrics import psnr, ssim
-from tersense.sensing import sense_exactly
 
 _WINDOWS_AT_ONCE = 8192
 
@@ -91,7 +90,7 @@ def reconstruct_overlapping(
                 slice(first, first + (columns - 1) * stride + window))  # fmt: skip
         windows = extended[part].unfold(0, window, stride).unfold(1, window, stride)
         pixels = windows.reshape(-1, window, window)
-        y = sense_exactly(pixels, imager.operator)
+        y = imager.operator.forward(pixels.float())  # exact: integers below 2²⁴
         estimates = imager.estimate_planes(y, (window, window)).flatten(1)
 
         def place(columns_of: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
@@ -126,9 +125,7 @@ def evaluate_folder(
     return summarize(imager, Path(folder).name, scores, stride)
 
 
-def summarize(
-    imager: Imager, data: str, scores: list[Score], stride: int | None
-) -> dict[str, Any]:
+def summarize(imager: Imager, data: str, scores: list[Score], stride: int | None) -> dict[str, Any]:
     """Put scores into the form of `evaluate --json`."""
     taken, pixels = sum(s.measurements for s in scores), sum(s.pixels for s in scores)
     images = [

@@ -80,7 +80,8 @@ def from_planes(planes: NDArray[Any]) -> NDArray[Any]:
 
 def to_pixels(estimate: NDArray[Any]) -> Picture:
     """Round and clip real values to the nearest pixel values."""
-    return np.clip(np.rint(estimate), 0, 255).astype(np.uint8)
+    pixels: Picture = np.clip(np.rint(estimate), 0, 255).astype(np.uint8)
+    return pixels
 
 
 def mirror_border(picture: NDArray[Any], border: int) -> NDArray[Any]:

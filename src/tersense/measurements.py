@@ -140,8 +140,11 @@ def _read_header(content: bytes) -> Header:
 
 def _smallest_type(values: NDArray[Any]) -> np.dtype[Any]:
     lowest, highest = int(values.min(initial=0)), int(values.max(initial=0))
-    fitting = (t for t in (np.int8, np.int16, np.int32, np.int64)
-               if np.iinfo(t).min <= lowest and highest <= np.iinfo(t).max)
+    fitting = (
+        t
+        for t in (np.int8, np.int16, np.int32, np.int64)
+        if np.iinfo(t).min <= lowest and highest <= np.iinfo(t).max
+    )
     return np.dtype(next(fitting))
 
 

@@ -44,12 +44,12 @@ def load(name_or_path: str | Path, device: str | torch.device = "cpu") -> Imager
     """
     name = ALIASES.get(str(name_or_path), str(name_or_path))
     if name in names():
-        return read_model(ZOO / f"{name}.safetensors", device)
+        imager = read_model(ZOO / f"{name}.safetensors", device)
+        imager.name = name
+        return imager
     if not Path(name_or_path).is_file():
         known = ", ".join([*names(), *ALIASES])
-        raise TersenseError(
-            f"no model or model file is called {name_or_path}; built in: {known}"
-        )
+        raise TersenseError(f"no model or model file is called {name_or_path}; built in: {known}")
     return read_model(name_or_path, device)
 
 

@@ -3,7 +3,7 @@
 An image of H×V pixels has ⌈H/S⌉×⌈V/S⌉ windows. Window (i, j) starts at pixel
 (i·S − (W−S)/2, j·S − (W−S)/2); pixels outside the picture add nothing.
 
-    x (…, H, V) ──extend by zeros──▶ S×S cells as channels ──⌈W/S⌉×⌈W/S⌉ correlation──▶ y (…, m, h, w)
+    x (…, H, V) ──zeros around──▶ S×S cells as channels ──⌈W/S⌉² correlation──▶ y (…, m, h, w)
 
 Cutting the picture into cells of S×S pixels turns the sparse, long-strided correlation into an
 ordinary small one: one matrix product for blocks (S = W), a 2×2 convolution for S = W/2.
@@ -127,7 +127,7 @@ def sense_exactly(pixels: Tensor, operator: SensingOperator) -> Tensor:
     largest_sum = 255 * operator.geometry.window**2
     dtype = torch.float32 if largest_sum < 2**24 else torch.float64
     exact = SensingOperator(operator.phi.to(dtype), operator.geometry.stride)
-    plain_cpu = torch.backends.mkldnn.flags(enabled=False)  # type: ignore[no-untyped-call]
+    plain_cpu = torch.backends.mkldnn.flags(enabled=False)
     plain_gpu = torch.backends.cudnn.flags(enabled=False)
     with torch.no_grad(), plain_cpu, plain_gpu:
         return exact.forward(pixels.to(dtype)).round().to(torch.int32)

@@ -169,7 +169,7 @@ class Patterns:
     @property
     def window(self) -> int:
         """W, the side of a pattern in pixels."""
-        return self.phi.shape[1]
+        return int(self.phi.shape[1])
 
     @property
     def rate(self) -> float:
@@ -225,7 +225,7 @@ class Patterns:
             "2-bit": math.ceil(m * n / 4),
             "CSC": self.nonzeros * index_bytes + 2 * n * index_bytes,
             "Golomb-Rice": math.ceil(self._golomb_rice_bits() / 8),
-            "entropy bound": math.ceil(self._entropy_bits() / 8),
+            "random-support entropy": math.ceil(self._entropy_bits() / 8),
         }
 
     def _golomb_rice_bits(self) -> int:

@@ -12,8 +12,8 @@ import json
 import math
 import platform
 import time
-from collections.abc import Callable
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,7 +24,8 @@ from torch import Tensor, nn
 from tersense import __version__
 from tersense.checkpoint import read_checkpoint, stop_requests, write_checkpoint
 from tersense.config import Config, write_toml
-from tersense.data import CropSampler, PackedPictures, Track, open_pictures, quietly
+from tersense.data import CropSampler, open_pictures, quietly
+from tersense.devices import choose_device
 from tersense.errors import TersenseError
 from tersense.evaluate import score_picture
 from tersense.files import make_folder, written_whole
@@ -35,13 +36,15 @@ from tersense.sensing import Geometry, SensingOperator
 from tersense.ternary import TernarySensor
 
 _STEPS_BETWEEN_LOOKS = 100  # looking at the loss makes the host wait for the GPU
+_SETTLING_BATCHES = 20
 _EAGER_STEPS = 3  # before a CUDA graph is captured, libraries must have set themselves up
 
 
 class Watcher(Protocol):
     """Who is told how the training goes."""
 
-    track: Track
+    def track(self, items: Iterable[Any], label: str, total: int) -> Iterable[Any]:
+        """Go through items, hearing how far it is."""
 
     def line(self, text: str) -> None:
         """Hear something worth a line."""
@@ -53,7 +56,9 @@ class Watcher(Protocol):
 class Quiet:
     """A watcher that says nothing."""
 
-    track: Track = staticmethod(quietly)
+    def track(self, items: Iterable[Any], label: str, total: int) -> Iterable[Any]:
+        """Go through items."""
+        return quietly(items, label, total)
 
     def line(self, text: str) -> None:
         """Say nothing."""
@@ -116,7 +121,7 @@ class Run:
 
     def __init__(self, config: Config, watcher: Watcher) -> None:
         self.config, self.watcher = config, watcher
-        self.device = _choose_device(config.train.device)
+        self.device = choose_device(config.train.device)
         self.folder = Path(config.train.out)
         data, train = config.data, config.train
         self.pictures = open_pictures(data.train, data.crop, data.cache, watcher.track).to(
@@ -233,22 +238,45 @@ class Run:
         )
 
         def step(locations: Tensor) -> Tensor:
-            crops = self.pictures.crops(locations, self.config.data.crop).to(self.device)
+            crops = self._crops(locations)
             # Weights are cast anew in every step: a graph cannot keep a cache outside itself.
             with torch.autocast(self.device.type, torch.bfloat16, half, cache_enabled=False):
                 loss = network(crops)
             self.optimizer.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             self.optimizer.step()
             return loss.detach()
 
         on_device = self.device.type == "cuda" and self.pictures.pixels.is_cuda
         return _graphed(step) if on_device else step
 
+    def _crops(self, locations: Tensor) -> Tensor:
+        return self.pictures.crops(locations, self.config.data.crop).to(self.device)
+
+    @torch.no_grad()
+    def settle(self) -> None:
+        """Take the statistics of batch normalisation anew, with Φ as it is now.
+
+        Φ flips entries from step to step until the end, so that running averages over the last
+        steps describe other patterns than those that are kept. For the paper's network this alone
+        is worth more than 2 dB.
+        """
+        norms = [m for m in self.network.modules() if isinstance(m, nn.BatchNorm1d)]
+        momenta = [norm.momentum for norm in norms]
+        for norm in norms:
+            norm.reset_running_stats()
+            norm.momentum = None  # a plain average over all batches
+        batch, locations = self.config.train.batch, self.sampler.epoch(0)
+        for number in range(min(_SETTLING_BATCHES, self.steps_per_epoch) if norms else 0):
+            self.network(self._crops(locations[number * batch : (number + 1) * batch]))
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum
+
     def validate(self) -> None:
         """Measure PSNR on the validation pictures and log it."""
         if not self.validation:
             return
+        self.settle()
         self.network.eval()
         imager = self.network.to_imager("validation", {})
         scores = [score_picture(imager, name, picture) for name, picture in self.validation]
@@ -274,7 +302,7 @@ class Run:
 
     def save_model(self) -> Path:
         """Write the model file of the run."""
-        self.network.eval()
+        self.settle()
         about = {
             "recipe": {k: v for k, v in asdict(self.config).items() if k != "data"},
             "data": {**asdict(self.config.data), "train": Path(self.config.data.train).name,
@@ -353,7 +381,7 @@ def _graphed(step: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     A step of this size is hundreds of small kernels; launching them one by one takes the host
     longer than the GPU needs to run them.
     """
-    stream = torch.cuda.Stream()
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     graph: torch.cuda.CUDAGraph | None = None
     inputs = result = torch.empty(0)
     calls = 0
@@ -377,14 +405,6 @@ def _graphed(step: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
         return result
 
     return replay
-
-
-def _choose_device(wanted: str) -> torch.device:
-    if wanted == "cuda" and not torch.cuda.is_available():
-        raise TersenseError("train.device is cuda, but torch sees no GPU; use auto or cpu")
-    if wanted == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(wanted)
 
 
 def _machine(device: torch.device) -> str:
