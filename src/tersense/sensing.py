@@ -116,18 +116,18 @@ class SensingOperator:
         return self.forward(self.phi.new_ones(size))
 
 
+@torch.no_grad()
 def sense_exactly(pixels: Tensor, operator: SensingOperator) -> Tensor:
     """Sense uint8 pixels (…, H, V) and return exact integers (…, m, h, w), int32.
 
-    Every partial sum is an integer of magnitude below 255·W². Floats are exact up to 2²⁴ (single
-    precision) and 2⁵³ (double), whatever the order of additions; the narrowest that suffices is
-    used, and the convolution libraries, which may choose a transform (FFT, Winograd) that does
-    not add integers, are switched off: plain matrix products remain.
+    Every partial sum is an integer of magnitude at most 255·W². Floats hold integers exactly up
+    to 2²⁴ (single precision) or 2⁵³ (double), in whatever order they are added; the narrowest
+    that suffices is used. It is one plain matrix product, because a convolution library may
+    choose a transform (FFT, Winograd) that does not add integers.
     """
-    largest_sum = 255 * operator.geometry.window**2
-    dtype = torch.float32 if largest_sum < 2**24 else torch.float64
-    exact = SensingOperator(operator.phi.to(dtype), operator.geometry.stride)
-    plain_cpu = torch.backends.mkldnn.flags(enabled=False)
-    plain_gpu = torch.backends.cudnn.flags(enabled=False)
-    with torch.no_grad(), plain_cpu, plain_gpu:
-        return exact.forward(pixels.to(dtype)).round().to(torch.int32)
+    window, stride = operator.geometry.window, operator.geometry.stride
+    dtype = torch.float32 if 255 * window**2 < 2**24 else torch.float64
+    extended = F.pad(pixels.to(dtype), operator.geometry.padding(*pixels.shape[-2:]))
+    windows = extended.unfold(-2, window, stride).unfold(-2, window, stride)
+    y: Tensor = torch.tensordot(windows, operator.phi.to(dtype), dims=([-2, -1], [-2, -1]))
+    return y.movedim(-1, -3).to(torch.int32)

@@ -1,0 +1,377 @@
+"""Sense uint8 pictures by additions alone, on the CPU.
+
+The picture is first taken apart into S * S *planes*, one for each place that a pixel can have in
+its S x S cell.  A given pixel of all windows then lies in one plane, at one distance from the
+windows' own cells.  With S = 2::
+
+    picture     a b A B     planes     a A    b B    c C    d D
+                c d C D                e E    f F    g G    h H
+                e f E F
+                g h G H
+
+So a measurement of many neighbouring windows is a sum of vectors of neighbouring bytes, whatever
+the geometry: windows are never copied out, and overlapping ones share their pixels.
+
+Three steps need instructions that Numba has no words for.  They are *intrinsics*: Python that
+writes LLVM's portable vector code, for AVX-512, AVX2, SSE2 and NEON alike.
+"""
+
+import functools
+import itertools
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+CHUNK = 128  # the sum of 128 pixels still fits int16: 128 * 255 = 32640
+STRIP_BYTES = 256 * 1024  # the planes of a strip of the picture stay in the second-level cache
+THREAD_PIXELS = 1 << 20  # smaller pictures take longer to share out than to sense
+
+Array = npt.NDArray[Any]
+_I8, _I16, _I32, _I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
+
+
+class _Layout(NamedTuple):
+    """Say where the cells of a strip of the picture lie in the planes."""
+
+    stride: int  # S, the side of a cell
+    lead: int  # pixels of the first window before the picture begins
+    halo: int  # cells that a window reaches beyond its own, down and to the right
+    depth: int  # rows of windows in a strip
+    pitch: int  # cells in a row of cells
+    size: int  # bytes in a plane
+
+
+# Intrinsics.  Each returns its signature and the function that writes its code.
+
+
+def _intrinsic(function: Callable[..., Any]) -> Callable[..., None]:
+    """Hide from the type checker that Numba passes the first argument itself."""
+    return intrinsic(function)
+
+
+def _data(context: Any, builder: Any, signature: Any, args: Any, k: int) -> Any:
+    """Return a pointer to the first element of argument ``k``, an array."""
+    return context.make_array(signature.args[k])(context, builder, args[k]).data
+
+
+def _vector_at(builder: Any, data: Any, index: Any, lanes: int) -> Any:
+    """Return ``&data[index]`` as a pointer to a vector of ``lanes`` elements."""
+    vector = ir.VectorType(data.type.pointee, lanes)
+    return builder.bitcast(builder.gep(data, [index]), vector.as_pointer())
+
+
+def _pick(builder: Any, a: Any, b: Any, lanes: list[int]) -> Any:
+    """Return these ``lanes`` of the two vectors laid end to end."""
+    return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(_I32, len(lanes)), lanes))
+
+
+def _adder(lanes: int) -> Callable[..., None]:
+    """Make the intrinsic that adds a chunk of a pattern to ``lanes`` neighbouring sums.
+
+    Bytes are added two at a time, as 16-bit words.  ``total`` sums the words and ``upper`` their
+    upper bytes, so the lower bytes sum to ``total - 256 * upper``.  Words may wrap around on the
+    way: what comes out fits.
+    """
+    words = ir.VectorType(_I16, lanes // 2)
+    eight = ir.Constant(words, [8] * (lanes // 2))
+    in_turn = [k // 2 + k % 2 * (lanes // 2) for k in range(lanes)]  # low, high, low, high, ...
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        sums, planes, offsets = (_data(context, builder, signature, args, k) for k in (0, 2, 3))
+        _, n, _, _, plus, minus, stop = args
+        zero = ir.Constant(words, None)
+        total = cgutils.alloca_once_value(builder, zero)  # type: ignore[no-untyped-call]
+        upper = cgutils.alloca_once_value(builder, zero)  # type: ignore[no-untyped-call]
+        for begin, end, combine in (plus, minus, builder.add), (minus, stop, builder.sub):
+            with cgutils.for_range_slice(builder, begin, end, _I64(1)) as (k, _):
+                offset = builder.sext(builder.load(builder.gep(offsets, [k])), _I64)
+                place = _vector_at(builder, planes, builder.add(n, offset), lanes)
+                pixels = builder.bitcast(builder.load(place, align=1), words)
+                builder.store(combine(builder.load(total), pixels), total)
+                pixels = builder.lshr(pixels, eight)
+                builder.store(combine(builder.load(upper), pixels), upper)
+        high = builder.load(upper)
+        low = builder.sub(builder.load(total), builder.shl(high, eight))
+        chunk = _pick(builder, low, high, in_turn)
+        place = _vector_at(builder, sums, n, lanes)
+        before = builder.load(place, align=1)
+        if before.type != chunk.type:  # int32 sums
+            chunk = builder.sext(chunk, before.type)
+        builder.store(builder.add(before, chunk), place, align=1)
+        return context.get_dummy_value()
+
+    def add(
+        _: Any, sums: Any, n: Any, planes: Any, offsets: Any, plus: Any, minus: Any, stop: Any
+    ) -> Any:
+        """Add ``planes[n + k + offsets[plus:minus]]`` to ``sums[n + k]``, take minus:stop off."""
+        i64 = types.int64
+        return types.void(sums, i64, planes, offsets, i64, i64, i64), emit
+
+    return _intrinsic(add)
+
+
+_add_128, _add_64 = _adder(128), _adder(64)
+
+
+@_intrinsic
+def _transpose(_: Any, row: Any, x: Any, step: Any, planes: Any, at: Any, size: Any) -> Any:
+    """Transpose 32 x 16 bytes: ``planes[at + c * size + k] = row[x + k * step + c]``."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        row, planes = (_data(context, builder, signature, args, k) for k in (0, 3))
+        _, x, step, _, at, size = args
+
+        def load(k: int) -> Any:
+            place = builder.add(x, builder.mul(step, _I64(k)))
+            return builder.load(_vector_at(builder, row, place, 16), align=1)
+
+        # Two squares of 16 x 16 bytes lie side by side in 16 vectors of 32.  To interleave the
+        # first eight vectors with the last eight, four times over, transposes both.
+        square = [_pick(builder, load(k), load(k + 16), list(range(32))) for k in range(16)]
+        front = [k + side + other for side in (0, 16) for k in range(8) for other in (0, 32)]
+        back = [k + 8 for k in front]
+        for _ in range(4):
+            pairs = list(zip(square[:8], square[8:], strict=True))
+            square = [_pick(builder, a, b, half) for a, b in pairs for half in (front, back)]
+        for c, column in enumerate(square):
+            place = builder.add(at, builder.mul(size, _I64(c)))
+            builder.store(column, _vector_at(builder, planes, place, 32), align=1)
+        return context.get_dummy_value()
+
+    return types.void(row, types.int64, types.int64, planes, types.int64, types.int64), emit
+
+
+@_intrinsic
+def _prefetch(_: Any, array: Any, index: Any) -> Any:
+    """Ask for element ``index`` of the flattened array before it is needed."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = builder.gep(_data(context, builder, signature, args, 0), [args[1]])
+        place = builder.bitcast(place, _I8.as_pointer())
+        kind = ir.FunctionType(ir.VoidType(), [place.type, _I32, _I32, _I32])
+        fetch = builder.module.declare_intrinsic("llvm.prefetch", [place.type], kind)
+        builder.call(fetch, [place, _I32(0), _I32(3), _I32(1)])  # to read, keep near, data
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), emit
+
+
+# Compiled loops.
+
+
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile with Numba, kept for the next process where there is a folder to keep it in."""
+    try:
+        return njit(cache=True, nogil=True)(function)
+    except RuntimeError:  # neither the package's folder nor the user's cache can be written
+        return njit(nogil=True)(function)
+
+
+@_compiled
+def _copy(source: Array, target: Array) -> None:
+    """Copy a row.  Numba's own slice assignment is slower: it minds overlap and strides."""
+    for k in range(source.size):
+        target[k] = source[k]
+
+
+@_compiled
+def _deal(pixels: Array, cells: int, planes: Array, at: int, layout: _Layout) -> None:
+    """Deal a pixel row of ``cells`` cells out to S planes, from byte ``at`` on."""
+    stride, size = layout.stride, layout.size
+    for q in range(0, stride, 16):
+        for j in range(0, cells, 32):
+            _transpose(pixels, j * stride + q, stride, planes, at + q * size + j, size)
+
+
+@_compiled
+def _reach(cells: int, stride: int) -> int:
+    """Return how many pixels ``_deal`` reads: all of its tiles of 32 cells and 16 columns."""
+    return ((cells + 31) // 32 * 32 - 1) * stride + (stride + 15) // 16 * 16
+
+
+@_compiled
+def _take_apart(
+    image: Array, top: int, rows: int, layout: _Layout, padded: Array, planes: Array
+) -> None:
+    """Write ``rows`` rows of cells, from pixel row ``top`` on, into the planes.
+
+    Rows are dealt in whole tiles.  What a tile writes too much lies where a later one writes, or
+    behind everything.  ``padded`` holds one pixel row of all the cells, with zeros around the
+    picture; rows of the picture that fill their tiles do without.
+    """
+    height, width = image.shape
+    stride, pitch = layout.stride, layout.pitch
+    as_is = layout.lead == 0 and _reach(pitch, stride) <= width and top + rows * stride <= height
+    for p in range(stride):
+        at = p * stride * layout.size
+        for i in range(rows):
+            y = top + i * stride + p
+            if as_is:
+                _deal(image[y], pitch, planes, at + i * pitch, layout)
+                continue
+            inside = padded[i * pitch * stride + layout.lead :][:width]
+            if 0 <= y < height:
+                _copy(image[y], inside)
+            else:
+                inside[:] = 0
+        if not as_is:
+            _deal(padded, rows * pitch, planes, at, layout)
+
+
+@_compiled
+def _sense(
+    image: Array, layout: _Layout, offsets: Array, chunks: Array, bounds: Array, first: int,
+    out: Array, begin: int, end: int,
+) -> None:  # fmt: skip
+    """Fill ``out[:, begin:end]``, where ``out[:, 0]`` is window row ``first``.
+
+    Args:
+        image: (H, V) uint8.
+        layout: of the planes of a strip.
+        offsets: (non-zeros,) int32, the way in the planes from a window's own cell to its pixels.
+        chunks: (chunks, 3) int64, where in ``offsets`` plus begins, minus begins and both end.
+        bounds: (m + 1,) int64, where in ``chunks`` each pattern begins.
+        first: a window row of the picture.
+        out: (m, rows, w) int16 or int32.
+        begin: first row of ``out`` to fill.
+        end: the row after the last.
+    """
+    (m, rows, w), width = out.shape, image.shape[1]
+    stride, lead, halo, depth, pitch, size = layout
+    space = np.empty((stride * stride + 16) * size + 64, np.uint8)
+    planes = space[-space.ctypes.data % 64 :]  # vectors that cross no cache line load faster
+    padded = np.zeros(_reach((depth + halo) * pitch, stride), np.uint8)
+    sums = np.empty(depth * pitch + 128, out.dtype)
+    flat = out.reshape(m, rows * w)
+    for i0 in range(begin, end, depth):
+        deep = min(depth, end - i0)
+        joined = deep if pitch == w else 1  # window rows that follow each other without a gap
+        top = (first + i0) * stride - lead
+        _take_apart(image, top, deep + halo, layout, padded, planes)
+        lanes = (deep - 1) * pitch + w
+        ahead = (top + (deep + halo) * stride) * width
+        share = deep * stride * width // max(m, 1) + 1
+        for r in range(m):
+            # Memory is slower than the sums, so ask early for the next strip and the next row.
+            for k in range(ahead + r * share, min(ahead + (r + 1) * share, image.size), 64):
+                _prefetch(image, k)
+            below = (min(r + 1, m - 1) * rows + i0) * w
+            for k in range(below, below + deep * w, 64 // out.itemsize):
+                _prefetch(out, k)
+            sums[:] = 0
+            for c in range(bounds[r], bounds[r + 1]):
+                plus, minus, stop = chunks[c]
+                for n in range(0, lanes, 128):
+                    if lanes - n > 64:
+                        _add_128(sums, n, planes, offsets, plus, minus, stop)
+                    else:
+                        _add_64(sums, n, planes, offsets, plus, minus, stop)
+            for i in range(0, deep, joined):
+                _copy(sums[i * pitch : i * pitch + joined * w], flat[r, (i0 + i) * w :])
+
+
+@functools.cache
+def _helpers(count: int) -> ThreadPoolExecutor:
+    """Keep threads for the next call: to start them takes as long as to sense a megapixel."""
+    return ThreadPoolExecutor(count)
+
+
+if hasattr(os, "register_at_fork"):  # a forked process has the pool but not its threads
+    os.register_at_fork(after_in_child=_helpers.cache_clear)
+
+
+class AddOnlySensor:
+    """Sense uint8 images by additions alone.
+
+    Args:
+        phi: (m, W, W) int8, the patterns, of -1, 0 and +1.
+        stride: S, pixels from one window to the next, at most W.
+
+    Attributes:
+        dtype: int16, or int32 where a pattern has more than 128 pixels of one sign.
+
+    Example:
+        >>> phi = np.array([[[1, -1], [0, 1]]], np.int8)
+        >>> AddOnlySensor(phi, stride=2)(np.array([[5, 3], [9, 200]], np.uint8))
+        array([[[202]]], dtype=int16)
+    """
+
+    def __init__(self, phi: Array, stride: int) -> None:
+        m, window, _ = phi.shape
+        self._window, self._stride = window, stride
+        pixels: list[Array] = [np.empty(0, np.intp)]
+        chunks, bounds, count = [], [0], 0
+        for pattern in phi.reshape(m, window * window):
+            signs = np.flatnonzero(pattern > 0), np.flatnonzero(pattern < 0)
+            for k in range(0, max(map(len, signs)), CHUNK):
+                plus, minus = (sign[k : k + CHUNK] for sign in signs)
+                pixels += plus, minus
+                chunks.append((count, count + len(plus), count + len(plus) + len(minus)))
+                count = chunks[-1][-1]
+            bounds.append(len(chunks))
+        self._pixels = np.divmod(np.concatenate(pixels), window)
+        self._chunks = np.array(chunks, np.int64).reshape(-1, 3)
+        self._bounds = np.array(bounds, np.int64)
+        wide = np.diff(self._bounds).max(initial=0) > 1
+        self.dtype: np.dtype[Any] = np.dtype(np.int32 if wide else np.int16)
+        self._latest: tuple[tuple[int, int], _Layout, Array] | None = None
+
+    def __call__(
+        self, image: Array, threads: int = 1, rows: tuple[int, int] | None = None
+    ) -> Array:
+        """Return the exact measurements of an image, or of some of its window rows.
+
+        Args:
+            image: (H, V) uint8.
+            threads: how many share the work; below a megapixel one does it all.
+            rows: the first window row to sense and the one after the last; None for all.
+
+        Returns:
+            (m, h, w) of ``dtype``, h = ceil(H / S) or the rows asked for, w = ceil(V / S).
+        """
+        if image.dtype != np.uint8 or image.ndim != 2:
+            raise TypeError(f"image is {image.ndim}-D {image.dtype}; it must be 2-D uint8")
+        height, width = (-(-side // self._stride) for side in image.shape)
+        first, stop = rows or (0, height)
+        # Always read-only, or Numba would compile again for the first read-only image.
+        image = np.ascontiguousarray(image).view()
+        image.flags.writeable = False
+        out = np.empty((len(self._bounds) - 1, stop - first, width), self.dtype)
+        layout, offsets = self._plan(stop - first, width)
+        task = functools.partial(
+            _sense, image, layout, offsets, self._chunks, self._bounds, first, out
+        )
+        if out.shape[1] * self._stride * image.shape[1] < THREAD_PIXELS:
+            threads = 1
+        ends = [out.shape[1] * k // threads for k in range(threads + 1)]
+        others = [
+            _helpers(threads - 1).submit(task, *part) for part in itertools.pairwise(ends[1:])
+        ]
+        task(0, ends[1])
+        for other in others:
+            other.result()
+        return out
+
+    def _plan(self, rows: int, width: int) -> tuple[_Layout, Array]:
+        """Return the layout for so many windows and the offsets in it; keep the latest."""
+        latest = self._latest
+        if latest is None or latest[0] != (rows, width):
+            stride, halo = self._stride, (self._window - 1) // self._stride
+            pitch = width + halo
+            depth = max(1, min(rows, STRIP_BYTES // (stride * stride * pitch) - halo))
+            # Sums are taken 64 at a time and so look up to 63 cells too far.  An odd number of
+            # cache lines spreads the planes over all of the cache.
+            size = (((depth + halo) * pitch + 63 + 63) // 64 | 1) * 64
+            layout = _Layout(stride, (self._window - stride) // 2, halo, depth, pitch, size)
+            (down, p), (right, q) = (np.divmod(place, stride) for place in self._pixels)
+            offsets = (p * stride + q) * size + down * pitch + right
+            self._latest = latest = (rows, width), layout, offsets.astype(np.int32)
+        return latest[1:]

@@ -1,0 +1,59 @@
+"""What several tests share."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import numpy as np
+import pytest
+import torch
+
+from tersense.errors import TersenseError
+from tersense.imager import Imager
+from tersense.recon.mlp import MlpOptions, MlpReconstructor
+from tersense.sensing import Geometry
+from tersense.ternary import Patterns
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(2017)
+
+
+@pytest.fixture
+def refused() -> Callable[..., AbstractContextManager[None]]:
+    """Expect a TersenseError of one line that contains all the given parts."""
+
+    @contextmanager
+    def expect(*parts: object) -> Iterator[None]:
+        with pytest.raises(TersenseError) as caught:
+            yield
+        message = str(caught.value)
+        assert message
+        assert len(message.splitlines()) == 1
+        for part in parts:
+            assert str(part) in message
+
+    return expect
+
+
+def build_small_imager(name: str = "small", seed: int = 0) -> Imager:
+    """Build an untrained camera of 16 patterns of 8×8 pixels, with settled batch statistics."""
+    random = np.random.default_rng(seed)
+    torch.manual_seed(seed)
+    phi = random.choice(np.array([-1, 0, 1], np.int8), size=(16, 8, 8), p=[0.1, 0.8, 0.1])
+    reconstructor = MlpReconstructor(Geometry(8, 8), 16, MlpOptions(hidden=(16,)))
+    with torch.no_grad():
+        for _ in range(3):
+            reconstructor.layers(torch.randn(50, 16) * 3)
+    alpha = torch.rand(16) + 0.5
+    return Imager(name, Patterns(phi, 8), alpha, 116.18, 68.64, reconstructor, {"data": "none"})
+
+
+@pytest.fixture
+def small_imager() -> Imager:
+    return build_small_imager()
+
+
+@pytest.fixture
+def make_imager() -> Callable[..., Imager]:
+    return build_small_imager

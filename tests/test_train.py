@@ -1,0 +1,201 @@
+"""Algorithm 1 as it runs: it learns, it repeats, it can be stopped and goes on."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import tersense
+from tersense.config import build_config, read_config
+from tersense.errors import TersenseError
+from tersense.train import JointNetwork, Quiet, Run, train
+
+
+def small_config(out, **changes):
+    """A camera that trains in a second on the pictures of scikit-image."""
+    tables = {
+        "sensing": {"window": 8, "stride": 8, "rate": 0.25, "density": 0.1},
+        "reconstructor": {"name": "mlp", "hidden": [32]},
+        "data": {"train": "package:skimage/data", "crop": 8, "samples": 4000, "augment": True},
+        "train": {"out": str(out), "epochs": 3, "batch": 200, "lr": 0.01, "checkpoint_epochs": 1},
+    }
+    for key, value in changes.items():
+        section, name = key.split("__")
+        tables[section][name] = value
+    return build_config(tables)
+
+
+def weights_of(run_folder):
+    return load_file(run_folder / "model.safetensors")
+
+
+def assert_equal_weights(one, other):
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        assert torch.equal(value, other[name]), name
+
+
+def test_training_learns(tmp_path):
+    train(small_config(tmp_path / "run", train__epochs=8))
+    entries = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").open()]
+    losses = [entry["loss"] for entry in entries]
+    assert losses[-1] < 0.5 * losses[0]
+    # 64 normalised pixels a crop: guessing the mean would cost about 64.
+    assert losses[-1] < 10
+
+
+def test_the_model_file_is_a_camera(tmp_path):
+    path = train(small_config(tmp_path / "run"))
+    imager = tersense.load(path)
+    assert imager.phi.shape == (16, 8, 8)
+    assert ((imager.phi != 0).sum(axis=(1, 2)) == 6).all()
+    assert imager.about["steps"] == 60
+    assert str(tmp_path) not in json.dumps(imager.about["data"])
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_does_not(tmp_path):
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        train(small_config(tmp_path / name, train__epochs=1, train__seed=seed))
+    assert_equal_weights(weights_of(tmp_path / "a"), weights_of(tmp_path / "b"))
+    assert not torch.equal(weights_of(tmp_path / "a")["phi"], weights_of(tmp_path / "c")["phi"])
+
+
+def test_a_stopped_run_continues_bit_for_bit(tmp_path):
+    train(small_config(tmp_path / "whole", train__epochs=4))
+    train(small_config(tmp_path / "halves", train__epochs=2))
+    train(small_config(tmp_path / "halves", train__epochs=4), resume=True)
+    assert_equal_weights(weights_of(tmp_path / "whole"), weights_of(tmp_path / "halves"))
+
+
+def test_a_run_stopped_in_the_middle_of_an_epoch_continues_bit_for_bit(tmp_path, monkeypatch):
+    monkeypatch.setattr("tersense.train._STEPS_BETWEEN_LOOKS", 7)
+    train(small_config(tmp_path / "whole"))
+    config = small_config(tmp_path / "parts")
+    hurried = replace(config, train=replace(config.train, seconds=1e-9))
+    train(hurried)
+    for _ in range(3):
+        train(hurried, resume=True)
+    assert Run(config, Quiet()).total_steps == 60
+    train(config, resume=True)
+    assert_equal_weights(weights_of(tmp_path / "whole"), weights_of(tmp_path / "parts"))
+
+
+def test_a_time_limit_leaves_a_model_and_a_checkpoint(tmp_path):
+    config = small_config(tmp_path / "run", train__epochs=1000, train__seconds=0.2)
+    path = train(config)
+    assert 0 < tersense.load(path).about["steps"] < 20_000
+    assert (tmp_path / "run/checkpoint.safetensors").exists()
+
+
+def test_a_nan_stops_and_keeps_the_last_good_checkpoint(tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    train(small_config(folder, train__epochs=1))
+    before = (folder / "checkpoint.safetensors").read_bytes()
+    honest = JointNetwork.forward
+    monkeypatch.setattr(JointNetwork, "forward", lambda *a: honest(*a) * float("nan"))
+    with pytest.raises(TersenseError, match=r"loss became nan.*checkpoint"):
+        train(small_config(folder, train__epochs=2), resume=True)
+    assert (folder / "checkpoint.safetensors").read_bytes() == before
+
+
+def test_another_run_is_not_overwritten(tmp_path):
+    train(small_config(tmp_path / "run", train__epochs=1))
+    with pytest.raises(TersenseError, match="--resume"):
+        train(small_config(tmp_path / "run", train__epochs=1))
+
+
+def test_resuming_with_other_settings_is_refused(tmp_path):
+    train(small_config(tmp_path / "run", train__epochs=1))
+    with pytest.raises(TersenseError, match=r"train\.lr was 0\.01"):
+        train(small_config(tmp_path / "run", train__lr=0.5), resume=True)
+
+
+def test_resuming_nothing_is_refused(tmp_path):
+    with pytest.raises(TersenseError, match="no run to resume"):
+        train(small_config(tmp_path / "run"), resume=True)
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path):
+    train(small_config(tmp_path / "run", train__epochs=1))
+    path = tmp_path / "run/checkpoint.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(TersenseError, match="not a checkpoint"):
+        train(small_config(tmp_path / "run", train__epochs=2), resume=True)
+
+
+def test_a_batch_larger_than_an_epoch_is_refused(tmp_path):
+    with pytest.raises(TersenseError, match=r"train\.batch"):
+        train(small_config(tmp_path / "run", train__batch=5000))
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_run_folder_holds_its_settings(tmp_path):
+    config = small_config(tmp_path / "run", train__epochs=1)
+    train(config)
+    assert read_config(tmp_path / "run/config.toml") == config
+
+
+def test_batch_statistics_belong_to_the_frozen_patterns(tmp_path):
+    """In evaluation mode, the loss on training crops is that of training mode."""
+    run = Run(small_config(tmp_path / "run"), Quiet())
+    step = run._make_step()
+    locations = run.sampler.epoch(0)
+    for number in range(20):
+        step(locations[number * 200 : (number + 1) * 200])
+    crops = run._crops(locations[:2000])
+    with torch.no_grad():
+        training = run.network.train()(crops).item()
+        run.settle()
+        evaluation = run.network.eval()(crops).item()
+    assert evaluation == pytest.approx(training, rel=0.05)
+
+
+def test_l2_pulls_the_matrices_together(tmp_path):
+    for name, l2 in (("without", 0.0), ("with", 1.0)):
+        train(small_config(tmp_path / name, train__l2=l2))
+    size = {
+        name: weights_of(tmp_path / name)["reconstructor.layers.0.weight"].float().norm()
+        for name in ("without", "with")
+    }
+    assert size["with"] < 0.7 * size["without"]
+
+
+@pytest.mark.parametrize("selection", ["row", "matrix"])
+def test_every_selection_trains(tmp_path, selection):
+    path = train(small_config(tmp_path / "run", train__epochs=1, sensing__selection=selection))
+    assert tersense.load(path).patterns.nonzeros > 0
+
+
+def test_a_lapped_camera_trains_and_reconstructs(tmp_path):
+    config = small_config(tmp_path / "run", sensing__stride=4, data__crop=24)
+    imager = tersense.load(train(config))
+    assert imager.phi.shape == (4, 8, 8)
+    y = imager.sense(torch.randint(0, 256, (30, 41), dtype=torch.uint8).numpy())
+    assert imager.reconstruct(y).shape == (30, 41)
+
+
+@pytest.mark.parametrize("request_to_stop", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_a_checkpoint_and_the_run_continues(tmp_path, request_to_stop):
+    config = small_config(tmp_path / "run", train__epochs=100_000)
+    from tersense.config import write_toml
+
+    (tmp_path / "config.toml").write_text(write_toml(config))
+    command = [sys.executable, "-m", "tersense", "train", str(tmp_path / "config.toml")]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    metrics, patience = tmp_path / "run/metrics.jsonl", time.monotonic() + 60
+    while not metrics.exists():
+        assert process.poll() is None
+        assert time.monotonic() < patience
+    process.send_signal(request_to_stop)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "asked to stop" in said
+    run = Run(config, Quiet())
+    run.load_checkpoint()
+    assert run.step == tersense.load(tmp_path / "run/model.safetensors").about["steps"]
