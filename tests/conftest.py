@@ -6,12 +6,17 @@ from contextlib import AbstractContextManager, contextmanager
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
 
 from tersense.errors import TersenseError
 from tersense.imager import Imager
 from tersense.recon.mlp import MlpOptions, MlpReconstructor
 from tersense.sensing import Geometry
 from tersense.ternary import Patterns
+
+# A busy machine is no failure.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 @pytest.fixture

@@ -166,7 +166,7 @@ def test_read_gray_turns_colour_gray(tmp_path, colour):
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"this is text\nof two lines\n", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF89a"]
+    "content", [b"", b"text\nof two lines\n", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF89a"]
 )
 def test_what_is_no_picture_is_one_clear_error(tmp_path, refused, content):
     (tmp_path / "a.png").write_bytes(content)
@@ -204,10 +204,12 @@ def test_damaged_bytes_give_a_picture_or_a_clear_error(tmp_path, rng, colour, fo
         for place in rng.integers(0, min(len(damaged), 300), size=rng.integers(1, 4)):
             damaged[place] = rng.integers(256)
         (tmp_path / "a.img").write_bytes(damaged)
+        message = "a picture"
         try:
             check_picture(read_image(tmp_path / "a.img"))
         except TersenseError as error:
-            assert len(str(error).splitlines()) == 1
+            message = str(error)
+        assert len(message.splitlines()) == 1
 
 
 def test_a_small_file_that_claims_a_huge_picture_is_refused(tmp_path, refused):

@@ -111,33 +111,60 @@ def info(
 
 @app.command()
 def sense(
-    image: Annotated[Path, typer.Argument(metavar="IMAGE", help="A picture, gray or colour.")],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="Y.tsm", help="Measurement file.")],
+    images: Annotated[
+        list[Path], typer.Argument(metavar="IMAGE…", help="Pictures, or folders of them.")
+    ],
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", metavar="Y.tsm", help="Measurement file; for many, a folder."),
+    ],
     model: ModelOption = "default",
     rate: RateOption = None,
+    bits: Annotated[
+        int | None,
+        typer.Option("--bits", metavar="B", help="Model a readout of B bits. Default: exact."),
+    ] = None,
+    noise: Annotated[
+        float,
+        typer.Option("--noise", metavar="SIGMA", help="Model a noisy sensor; in pixel values."),
+    ] = 0.0,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of the noise.")] = 0,
     device: DeviceOption = "cpu",
 ) -> None:
-    """Take the measurements of a picture.
+    """Take the measurements of pictures, gray or colour, of any size.
 
     Example: tersense sense photo.jpg -m paper-r25 -o photo.tsm
-    """
-    from tersense.console import output
-    from tersense.files import require_writable_folder
-    from tersense.images import read_image
 
-    require_writable_folder(out)
+    Example: tersense sense holiday/ -o measured/ --bits 10
+    """
+    from tersense.batch import plan_tasks, work_through
+    from tersense.console import ProgressDisplay, output
+    from tersense.images import find_images, read_image
+
+    tasks = plan_tasks(images, out, ".tsm", find_images)
     imager = _load(model, rate, device)
-    measurements = imager.sense(read_image(image))
-    measurements.save(out)
-    output.print(
-        f"{out}: {measurements.values.size} measurements, {measurements.per_pixel:.4g} a pixel"
-    )
+
+    def work(picture: Any, target: Path) -> None:
+        measurements = imager.sense(picture, bits, noise, seed)
+        measurements.save(target)
+        output.print(
+            f"{target}: {measurements.values.size:,} measurements, "
+            f"{measurements.per_pixel:.4g} and {measurements.bits_per_pixel:.4g} bits a pixel"
+        )
+
+    with ProgressDisplay() as display:
+        failures = work_through(tasks, read_image, work, display.track, "sensing")
+    _report_failures(failures, len(tasks))
 
 
 @app.command()
 def reconstruct(
-    measured: Annotated[Path, typer.Argument(metavar="Y.tsm", help="A measurement file.")],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="OUT.png", help="The picture.")],
+    measured: Annotated[
+        list[Path], typer.Argument(metavar="Y.tsm…", help="Measurement files, or folders of them.")
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="OUT.png", help="The picture; or a folder.")
+    ],
     model: Annotated[
         str | None,
         typer.Option(
@@ -146,22 +173,35 @@ def reconstruct(
     ] = None,
     device: DeviceOption = "cpu",
 ) -> None:
-    """Give the picture back from its measurements.
+    """Give pictures back from their measurements.
 
     Example: tersense reconstruct photo.tsm -o photo.png
+
+    Example: tersense reconstruct measured/ -o pictures/
     """
-    from tersense.console import output
-    from tersense.files import require_writable_folder
+    from functools import cache
+
+    from tersense.batch import find_measurements, plan_tasks, work_through
+    from tersense.console import ProgressDisplay, output
     from tersense.images import write_image
     from tersense.measurements import Measurements
     from tersense.models import find_by_patterns
 
-    require_writable_folder(out)
-    measurements = Measurements.load(measured)
-    imager = _load(model or find_by_patterns(measurements.header.phi), None, device)
-    picture = imager.reconstruct(measurements)
-    write_image(out, picture)
-    output.print(f"{out}: {picture.shape[1]}×{picture.shape[0]} pixels, by {imager.name}")
+    tasks = plan_tasks(measured, out, ".png", find_measurements)
+
+    @cache
+    def imager_for(phi: str) -> "Imager":
+        return _load(model or find_by_patterns(phi), None, device)
+
+    def work(measurements: Any, target: Path) -> None:
+        imager = imager_for(measurements.header.phi)
+        picture = imager.reconstruct(measurements)
+        write_image(target, picture)
+        output.print(f"{target}: {picture.shape[1]}×{picture.shape[0]} pixels, by {imager.name}")
+
+    with ProgressDisplay() as display:
+        failures = work_through(tasks, Measurements.load, work, display.track, "reconstructing")
+    _report_failures(failures, len(tasks))
 
 
 @app.command()
@@ -236,6 +276,16 @@ def _load(model: str, rate: float | None = None, device: str = "cpu") -> "Imager
 
     imager = load(model, choose_device(device))
     return imager if rate is None else imager.at_rate(rate)
+
+
+def _report_failures(failures: dict[Path, str], total: int) -> None:
+    """Name the files that failed; the exit code says that some did."""
+    if failures:
+        print(f"tersense: {len(failures)} of {total} files failed:", file=sys.stderr)
+        for path, reason in failures.items():
+            named = reason if str(path) in reason else f"{path}: {reason}"
+            print(f"  {named}", file=sys.stderr)
+        raise typer.Exit(1)
 
 
 def _score_row(name: str, figures: dict[str, Any]) -> list[str]:

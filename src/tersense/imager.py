@@ -2,6 +2,7 @@
 
 import math
 import os
+from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +17,13 @@ from tersense.measurements import Header, Measurements
 from tersense.recon import Reconstructor
 from tersense.sensing import Geometry, SensingOperator, sense_exactly
 from tersense.ternary import Patterns, rows_for_rate
+from tersense.tiling import cut_tiles
 
 if TYPE_CHECKING:
     from tersense.kernels import AddOnlySensor
+
+
+TILE_PIXELS = 2**20
 
 
 class Imager:
@@ -100,11 +105,16 @@ class Imager:
             self.std, self.reconstructor, self.about, self.device,
         )  # fmt: skip
 
-    def sense(self, picture: Any) -> Measurements:
+    def sense(
+        self, picture: Any, bits: int | None = None, noise: float = 0.0, seed: int = 0
+    ) -> Measurements:
         """Take the measurements of a picture: exact integers.
 
         Args:
             picture: (H, V) or (H, V, 3) uint8.
+            bits: Model a readout of so many bits that covers the patterns' full range.
+            noise: Model a sensor with Gaussian noise of this deviation, in pixel values.
+            seed: Of the noise.
         """
         pixels = check_picture(picture)
         y = self._sense_planes(to_planes(pixels))
@@ -117,7 +127,12 @@ class Imager:
             patterns=len(self.patterns),
             phi=self.patterns.hash,
         )
-        return Measurements(from_planes(y) if pixels.ndim == 2 else y, header)
+        measurements = Measurements(y[0] if pixels.ndim == 2 else y, header)
+        if noise:
+            measurements = measurements.with_noise(noise, seed)
+        if bits is not None:
+            measurements = measurements.quantized(bits, self.patterns.largest_magnitude)
+        return measurements
 
     def _sense_planes(self, planes: Picture) -> NDArray[Any]:
         """Sense channels (C, H, V): by additions on a CPU, by an exact product on a GPU."""
@@ -136,10 +151,22 @@ class Imager:
 
     def reconstruct(self, measurements: Measurements) -> Picture:
         """Return the picture, uint8 of its own size, (H, V) or (H, V, 3)."""
-        return to_pixels(self.estimate(measurements))
+        picture = np.empty(_picture_shape(measurements.header), np.uint8)
+        for place, estimate in self._estimates(measurements):
+            picture[place] = to_pixels(estimate)
+        return picture
 
     def estimate(self, measurements: Measurements) -> NDArray[np.float32]:
         """Return the picture as the network gives it, neither rounded nor clipped."""
+        picture = np.empty(_picture_shape(measurements.header), np.float32)
+        for place, estimate in self._estimates(measurements):
+            picture[place] = estimate
+        return picture
+
+    def _estimates(
+        self, measurements: Measurements
+    ) -> Iterator[tuple[tuple[slice, slice], NDArray[np.float32]]]:
+        """Reconstruct tile by tile, in memory that does not grow with the picture."""
         header = measurements.header
         if header.phi != self.patterns.hash:
             raise TersenseError(
@@ -147,21 +174,33 @@ class Imager:
                 f"{self.name} has {self.patterns.hash[:12]}…; use the model that sensed them"
             )
         size = header.height, header.width
-        y = torch.from_numpy(measurements.values.reshape(-1, *header.shape[-3:]))
-        return from_planes(self.estimate_planes(y, size).cpu().numpy())
+        y = measurements.values.reshape(-1, *header.shape[-3:])
+        for tile in cut_tiles(self.geometry, size, self.reconstructor.halo, TILE_PIXELS):
+            part = torch.from_numpy(y[(..., *tile.windows)].astype(np.float32)) * header.step
+            ones = self.operator.sense_ones(size, *tile.windows)
+            planes = self._reconstruct(part, ones, tile.size)[(..., *tile.inside)]
+            yield tile.place, from_planes(planes.cpu().numpy())
 
-    @torch.inference_mode()
     def estimate_planes(self, y: Tensor, size: tuple[int, int]) -> Tensor:
-        """Reconstruct a batch of gray pictures of equal size.
+        """Reconstruct a batch of gray pictures of equal size, in one piece.
 
         Args:
-            y: (N, m, h, w), integers as sensed.
+            y: (N, m, h, w), as sensed.
             size: (H, V) of the pictures.
 
         Returns:
             (N, H, V) float32 on the pixel scale.
         """
-        # Φ⋆1 holds the pixels that each window really covers: outside ones have no mean to remove.
-        normalised = (y.to(self.device) - self.mean * self.operator.sense_ones(size)) / self.std
+        return self._reconstruct(y, self.operator.sense_ones(size), size)
+
+    @torch.inference_mode()
+    def _reconstruct(self, y: Tensor, ones: Tensor, size: tuple[int, int]) -> Tensor:
+        # Φ⋆1 counts the pixels that each window really covers: outside there is no mean to remove.
+        normalised = (y.to(self.device) - self.mean * ones) / self.std
         picture: Tensor = self.reconstructor(normalised, self.operator, size)
         return picture * self.std + self.mean
+
+
+def _picture_shape(header: Header) -> tuple[int, ...]:
+    size = header.height, header.width
+    return size if header.mode == "L" else (*size, 3)

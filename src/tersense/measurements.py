@@ -1,21 +1,21 @@
 """What the camera read out: exact integers, and the file that keeps them.
 
 A measurement file (`.tsm`) is a safetensors file. It holds one tensor `y`, in the smallest integer
-type that fits, and one metadata entry `tersense`: a JSON object with everything needed to read it.
-The checksum in it covers every byte of the file, its own 64 digits taken as zeros.
+type that fits, and one metadata entry `tersense`: a JSON object, the header. The checksum in the
+header covers every byte of the file, its own 64 digits taken as zeros.
 """
 
 import hashlib
 import json
+import math
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
+from safetensors.numpy import save
 
 from tersense.errors import TersenseError
 from tersense.files import written_whole
@@ -24,6 +24,12 @@ from tersense.sensing import Geometry
 VERSION = 1
 _CHECKSUM = re.compile(rb"sha256:([0-9a-f]{64})")
 _BLANK = b"0" * 64
+_LONGEST_HEADER = 2**16
+_TYPES: dict[str, np.dtype[Any]] = {
+    "I8": np.dtype(np.int8),
+    "I16": np.dtype(np.int16),
+    "I32": np.dtype(np.int32),
+}
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,10 @@ class Header:
         stride: S.
         patterns: m.
         phi: Hash of the patterns (`Patterns.hash`).
+        bits: Of the readout, if it was quantised; 0 if it was exact.
+        step: Of the quantiser: a value v stands for v·step. 1 if the readout was exact.
+        noise: Standard deviation of the noise that was added, in units of a pixel value.
+        seed: Of that noise.
         version: Of the file format.
     """
 
@@ -48,7 +58,23 @@ class Header:
     stride: int
     patterns: int
     phi: str
+    bits: int = 0
+    step: float = 1.0
+    noise: float = 0.0
+    seed: int = 0
     version: int = VERSION
+
+    def __post_init__(self) -> None:
+        for name, wanted in get_type_hints(type(self)).items():
+            if type(getattr(self, name)) is not wanted:
+                raise ValueError(f"{name} is {getattr(self, name)!r}, not {wanted.__name__}")
+        sizes = self.height, self.width, self.patterns, self.stride
+        if min(sizes) < 1 or self.stride > self.window or self.mode not in ("L", "RGB"):
+            raise ValueError(f"impossible geometry: {self}")
+        if min(self.bits, self.noise, self.seed) < 0 or not math.isfinite(self.noise):
+            raise ValueError(f"impossible readout: {self}")
+        if not (math.isfinite(self.step) and self.step >= 1):
+            raise ValueError(f"impossible step of the quantiser: {self.step}")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -63,12 +89,13 @@ class Measurements:
     """Measurements of one picture.
 
     Args:
-        values: y, integers of shape (m, h, w), or (3, m, h, w) in colour.
+        values: Integers of shape (m, h, w), or (3, m, h, w) in colour: y itself, or the codes of
+            a quantised readout, to be multiplied by `header.step`.
         header: How they were made.
     """
 
     values: NDArray[Any]
-    header: Header = field()
+    header: Header
 
     def __post_init__(self) -> None:
         if self.values.dtype.kind != "i" or self.values.shape != self.header.shape:
@@ -83,12 +110,48 @@ class Measurements:
         pixels = self.header.height * self.header.width * (1 if self.header.mode == "L" else 3)
         return self.values.size / pixels
 
+    @property
+    def bits_per_pixel(self) -> float:
+        """Return the bits of readout a pixel, as a plain stream of equally long numbers."""
+        width = self.header.bits or 8 * _smallest_type(self.values).itemsize
+        return self.per_pixel * width
+
+    def with_noise(self, sigma: float, seed: int = 0) -> "Measurements":
+        """Model a noisy sensor: add Gaussian noise, then read out whole numbers.
+
+        Args:
+            sigma: Standard deviation, in units of a pixel value (0 to 255).
+            seed: The same seed gives the same noise.
+        """
+        if not (math.isfinite(sigma) and sigma >= 0) or seed < 0:
+            raise ValueError(f"noise {sigma:g} with seed {seed}: both must be 0 or more")
+        if self.header.bits:
+            raise ValueError("noise comes before the readout; add it before quantising")
+        noise = np.random.default_rng(seed).normal(0.0, sigma, self.values.shape)
+        noisy = np.rint(self.values + noise).astype(np.int32)
+        return Measurements(noisy, replace(self.header, noise=float(sigma), seed=seed))
+
+    def quantized(self, bits: int, full_scale: int) -> "Measurements":
+        """Model a readout of few bits: a uniform quantiser that reaches ±`full_scale`.
+
+        Args:
+            bits: B, at least 2. The codes lie between −(2^(B−1) − 1) and 2^(B−1) − 1.
+            full_scale: The largest magnitude to represent; what exceeds it is clipped.
+        """
+        if not 2 <= bits <= 32:
+            raise ValueError(f"a readout has 2 to 32 bits, not {bits}")
+        largest = 2 ** (bits - 1) - 1
+        step = max(1.0, full_scale / largest)
+        codes = np.clip(np.rint(self.values / step), -largest, largest).astype(np.int32)
+        return Measurements(codes, replace(self.header, bits=bits, step=step))
+
     def to_bytes(self) -> bytes:
         """Return the content of a measurement file."""
-        compact = self.values.astype(_smallest_type(self.values))
+        compact = np.ascontiguousarray(self.values.astype(_smallest_type(self.values)))
         header = asdict(self.header) | {"checksum": "sha256:" + _BLANK.decode()}
-        blank = save({"y": compact}, {"tersense": json.dumps(header, sort_keys=True)})
-        return _CHECKSUM.sub(b"sha256:" + _digest(blank), blank, count=1)
+        content = save({"y": compact}, {"tersense": json.dumps(header, sort_keys=True)})
+        at = _checksum_place(content[: 8 + _LONGEST_HEADER])
+        return b"".join((content[:at], _digest(content, at), content[at + 64 :]))
 
     def save(self, path: str | Path) -> None:
         """Write a measurement file (`.tsm`), whole or not at all."""
@@ -97,56 +160,69 @@ class Measurements:
             partial.write_bytes(content)
 
     @classmethod
-    def from_bytes(cls, content: bytes) -> "Measurements":
-        """Read the content of a measurement file, checking all of it first."""
-        found = _CHECKSUM.search(content)
-        if not found:
-            raise TersenseError("not a measurement file")
-        blank = content[: found.start(1)] + _BLANK + content[found.end(1) :]
-        if _digest(blank) != found[1]:
-            raise TersenseError("the checksum does not match: the file is damaged")
-        try:
-            header = _read_header(content)
-            return cls(load(content)["y"], header)
-        except (KeyError, TypeError, ValueError, SafetensorError) as error:
-            raise TersenseError(f"not a usable measurement file: {error}") from error
-
-    @classmethod
     def load(cls, path: str | Path) -> "Measurements":
-        """Read a measurement file (`.tsm`)."""
+        """Read a measurement file (`.tsm`), checking all of it."""
         try:
-            return cls.from_bytes(Path(path).read_bytes())
+            with Path(path).open("rb") as file:
+                return _read(file, Path(path).stat().st_size)
         except OSError as error:
             raise TersenseError(f"cannot read {path}: {error.strerror}") from error
-        except TersenseError as error:
-            raise TersenseError(f"{path}: {error}") from error
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            reason = f"no {error}" if isinstance(error, KeyError) else str(error)
+            raise TersenseError(f"{path} is not a usable measurement file: {reason}") from error
 
 
-def _read_header(content: bytes) -> Header:
-    """Return the header, checked against itself; `content` has passed its checksum."""
-    length = int.from_bytes(content[:8], "little")
-    fields = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["tersense"])
-    if fields["version"] > VERSION:
-        raise TersenseError(
-            f"file format {fields['version']} is newer than {VERSION}, the newest this program "
-            "knows; update tersense"
+def _read(file: BinaryIO, size: int) -> Measurements:
+    """Read measurements from a file of `size` bytes; nothing is allocated on its word alone."""
+    start = file.read(8)
+    length = int.from_bytes(start, "little")
+    if len(start) < 8 or length > min(_LONGEST_HEADER, size - 8):
+        raise ValueError("it does not begin like one")
+    text = file.read(length)
+    outer = json.loads(text)
+    inner = json.loads(outer["__metadata__"]["tersense"])
+    version = inner["version"]
+    if type(version) is not int or version > VERSION:
+        raise ValueError(
+            f"its format {version} is newer than {VERSION}, the newest known here; update tersense"
         )
-    fields.pop("checksum")
-    header = Header(**fields)
-    if header.mode not in ("L", "RGB") or min(header.height, header.width, header.patterns) < 1:
-        raise TersenseError(f"the header is not consistent: {header}")
-    return header
+    tensor = outer["y"]
+    dtype, shape = _TYPES[tensor["dtype"]], tuple(tensor["shape"])
+    names = {field.name for field in fields(Header)}
+    header = Header(**{key: value for key, value in inner.items() if key in names})
+    if shape != header.shape:
+        raise ValueError(f"y has shape {shape}, but its picture gives {header.shape}")
+    count = math.prod(shape)
+    if size != 8 + length + count * dtype.itemsize:
+        raise ValueError(f"it has {size} bytes, not {8 + length + count * dtype.itemsize}")
+    content = start + text + file.read()
+    at = _checksum_place(start + text)
+    if _digest(content, at) != content[at : at + 64]:
+        raise ValueError("the checksum does not match, the file is damaged")
+    values = np.frombuffer(content, dtype.newbyteorder("<"), offset=8 + length)
+    return Measurements(values.astype(dtype).reshape(shape), header)
+
+
+def _checksum_place(head: bytes) -> int:
+    """Return where the 64 digits of the checksum begin."""
+    found = _CHECKSUM.search(head)
+    if not found:
+        raise ValueError("it has no checksum")
+    return found.start(1)
+
+
+def _digest(content: bytes, at: int) -> bytes:
+    """Return the checksum of a file whose own checksum stands at `at`."""
+    digest = hashlib.sha256(memoryview(content)[:at])
+    digest.update(_BLANK)
+    digest.update(memoryview(content)[at + 64 :])
+    return digest.hexdigest().encode()
 
 
 def _smallest_type(values: NDArray[Any]) -> np.dtype[Any]:
-    lowest, highest = int(values.min(initial=0)), int(values.max(initial=0))
-    fitting = (
-        t
-        for t in (np.int8, np.int16, np.int32, np.int64)
-        if np.iinfo(t).min <= lowest and highest <= np.iinfo(t).max
-    )
-    return np.dtype(next(fitting))
-
-
-def _digest(content: bytes) -> bytes:
-    return hashlib.sha256(content).hexdigest().encode()
+    """Return the narrowest of int8, int16 and int32 that holds all values."""
+    lowest, highest = int(values.min()), int(values.max())
+    for candidate in _TYPES.values():
+        if np.iinfo(candidate).min <= lowest and highest <= np.iinfo(candidate).max:
+            return candidate
+    raise ValueError(f"measurements from {lowest} to {highest} do not fit 32 bits")

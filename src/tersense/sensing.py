@@ -111,9 +111,25 @@ class SensingOperator:
         x = extended[:, top : top + size[0], left : left + size[1]]
         return x.reshape(*y.shape[:-3], *size)
 
-    def sense_ones(self, size: tuple[int, int]) -> Tensor:
-        """Return Φ⋆1 (m, h, w): what a picture of H×V ones gives."""
-        return self.forward(self.phi.new_ones(size))
+    def sense_ones(
+        self, size: tuple[int, int], rows: slice = slice(None), columns: slice = slice(None)
+    ) -> Tensor:
+        """Return Φ⋆1 (m, h, w): what a picture of H×V ones gives, for some of its windows.
+
+        Windows away from the border are all alike, so that a small picture tells all of them.
+        """
+        (height, down), (width, across) = (self._shorten(side) for side in size)
+        small = self.forward(self.phi.new_ones(height, width))
+        return small[:, down[rows]][:, :, across[columns]]
+
+    def _shorten(self, side: int) -> tuple[int, Tensor]:
+        """Leave out inner windows: return the side that remains, and the like of each window."""
+        stride, border = self.geometry.stride, self.geometry.cells
+        count = -(-side // stride)
+        removed = max(0, count - 2 * border - 1)
+        index = torch.arange(count, device=self.phi.device)
+        like = index.minimum((index - removed).clamp(min=border))
+        return side - removed * stride, like
 
 
 @torch.no_grad()

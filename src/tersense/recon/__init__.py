@@ -30,6 +30,7 @@ class Reconstructor(nn.Module, ABC):
 
     registered_name: str
     Options: type[Any]
+    halo = 0  # windows around a tile that have a say in it
     any_rate = False  # whether it also reconstructs from the first m' < m measurements
 
     def __init__(self, geometry: Geometry, patterns: int, options: Any) -> None:

@@ -32,6 +32,7 @@ class MlpReconstructor(Reconstructor):
 
     def __init__(self, geometry: Geometry, patterns: int, options: MlpOptions) -> None:
         super().__init__(geometry, patterns, options)
+        self.halo = geometry.cells - 1  # the windows that share a pixel
         layers: list[nn.Module] = []
         for inputs, outputs in pairwise((patterns, *options.hidden)):
             layers += [_fully_connected(inputs, outputs), nn.ReLU(), nn.BatchNorm1d(outputs)]

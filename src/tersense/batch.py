@@ -1,0 +1,92 @@
+"""Work through many files: read ahead, go on past bad ones, name them at the end."""
+
+import contextlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tersense.data import Track, ahead
+from tersense.errors import TersenseError
+from tersense.files import make_folder, require_writable_folder
+
+
+class Task(NamedTuple):
+    """One file to turn into another."""
+
+    source: Path
+    target: Path
+
+
+def plan_tasks(
+    sources: Sequence[Path], out: Path, suffix: str, find: Callable[[Path], list[Path]]
+) -> list[Task]:
+    """Decide which files to read and what to call the results.
+
+    Args:
+        sources: Files and folders.
+        out: The result of a single file; a folder for the results of more.
+        suffix: Ending of results in a folder.
+        find: Lists the files of a folder.
+
+    Returns:
+        The tasks; files of a folder keep their place below it.
+    """
+    if len(sources) == 1 and not sources[0].is_dir() and not out.is_dir():
+        require_writable_folder(out)
+        return [Task(sources[0], out)]
+    if out.exists() and not out.is_dir():
+        raise TersenseError(f"{out} is a file; the results of many files need a folder")
+    tasks: dict[Path, Task] = {}
+    for source in sources:
+        folder = source if source.is_dir() else source.parent
+        for path in find(source) if source.is_dir() else [source]:
+            inside = path.relative_to(folder)
+            target = out / inside.with_suffix(suffix)
+            if target in tasks:  # a.png and a.jpg
+                target = out / inside.with_name(inside.name + suffix)
+            tasks[target] = Task(path, target)
+    return list(tasks.values())
+
+
+def work_through(
+    tasks: list[Task],
+    read: Callable[[Path], Any],
+    work: Callable[[Any, Path], None],
+    track: Track,
+    label: str,
+) -> dict[Path, str]:
+    """Read each source, a few ahead of the work, and do the work; return what failed and why.
+
+    A single task fails by raising, so that the caller gets the error itself.
+    """
+    failures: dict[Path, str] = {}
+
+    def try_to_read(task: Task) -> Any:
+        try:
+            return read(task.source)
+        except TersenseError as error:
+            return error
+
+    for task, content in zip(
+        tasks, track(ahead(try_to_read, tasks, depth=2), label, len(tasks)), strict=True
+    ):
+        try:
+            if isinstance(content, TersenseError):
+                raise content
+            make_folder(task.target.parent)
+            work(content, task.target)
+        except (TersenseError, OSError, MemoryError) as error:
+            if len(tasks) == 1:
+                raise
+            failures[task.source] = str(error)
+    return failures
+
+
+def find_measurements(folder: Path) -> list[Path]:
+    """List the measurement files of a folder and of those below it, in name order."""
+    found: list[Path] = []
+    with contextlib.suppress(OSError):
+        found = sorted(folder.rglob("*.tsm"))
+    if not found:
+        raise TersenseError(f"no measurement files (.tsm) in {folder}")
+    return found
