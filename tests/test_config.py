@@ -96,7 +96,8 @@ def test_an_unknown_reconstructor_is_refused_with_the_known_ones(empty, refused)
     [
         "sensing.window=8.5",
         "sensing.window=8.0",
-        "sensing.window=true",
+        "train.epochs=true",
+        "train.lr=false",
         "sensing.window=eight",
         "sensing.window=[8]",
         "sensing.rate=true",
@@ -287,6 +288,13 @@ def test_every_setting_is_written(tmp_path, empty):
     config = changed(empty, *changes)
     (tmp_path / "a.toml").write_text(write_toml(config), encoding="utf-8")
     assert read_config(tmp_path / "a.toml") == config
+
+
+@pytest.mark.parametrize("path", ["C:\\data\\new", 'the "best"', "Übung", "a # b", "[x]", "\\"])
+def test_paths_are_written_so_that_they_are_read_again(tmp_path, path):
+    config = build_config({"data": {"train": path}})
+    (tmp_path / "a.toml").write_text(write_toml(config), encoding="utf-8")
+    assert read_config(tmp_path / "a.toml").data.train == path
 
 
 @given(st.text(st.characters(codec="utf-8"), max_size=20))

@@ -1,3 +1,5 @@
+import os
+
 import h5py
 import numpy as np
 import pytest
@@ -379,12 +381,14 @@ def test_a_picture_taken_away_renews_the_cache(tmp_path, folder):
     assert len(open_pictures(folder, crop=8, cache=tmp_path / "cache")) == 3
 
 
-def test_a_replaced_picture_renews_the_cache(tmp_path, folder):
-    open_pictures(folder, crop=8, cache=tmp_path / "cache")
-    Image.new("L", (31, 30), 77).save(folder / "b.png")
-    assert equal(
-        open_pictures(folder, crop=8, cache=tmp_path / "cache"), open_pictures(folder, crop=8)
-    )
+def test_a_picture_replaced_by_one_of_the_same_size_renews_the_cache(tmp_path):
+    folder, cache = tmp_path / "photographs", tmp_path / "cache"
+    folder.mkdir()
+    for date, shade in enumerate((50, 60)):
+        Image.new("L", (9, 9), shade).save(folder / "a.bmp")
+        os.utime(folder / "a.bmp", (date, date))
+        store = open_pictures(folder, crop=8, cache=cache)
+        assert set(store.pixels.tolist()) == {shade}
 
 
 def test_another_crop_renews_the_cache(tmp_path, folder):
@@ -412,6 +416,21 @@ def test_interrupted_renewal_is_made_good_by_the_next_opening(tmp_path, folder):
     Image.new("L", (30, 30), 77).save(folder / "0.png")
     with pytest.raises(KeyboardInterrupt):
         open_pictures(folder, crop=8, cache=cache, track=interrupted)
+    assert equal(open_pictures(folder, crop=8, cache=cache), open_pictures(folder, crop=8))
+
+
+def test_new_pixels_are_never_used_with_an_old_index(tmp_path, folder, monkeypatch):
+    cache = tmp_path / "cache"
+    open_pictures(folder, crop=8, cache=cache)
+    Image.new("L", (30, 30), 77).save(folder / "0.png")
+
+    def stop(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(data, "save_file", stop)
+        open_pictures(folder, crop=8, cache=cache)
+    (folder / "0.png").unlink()  # as it was when the old index was written
     assert equal(open_pictures(folder, crop=8, cache=cache), open_pictures(folder, crop=8))
 
 

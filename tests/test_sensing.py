@@ -5,8 +5,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import sense_slowly
 
+from reference import sense_slowly
 from tersense.sensing import Geometry, SensingOperator, sense_exactly
 
 geometries = st.integers(1, 9).flatmap(lambda w: st.tuples(st.just(w), st.integers(1, w)))

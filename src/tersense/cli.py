@@ -32,6 +32,9 @@ RateOption = Annotated[
         "--rate", metavar="R", help="Measurements a pixel, for models that offer a choice."
     ),
 ]
+JsonOption = Annotated[
+    Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures as JSON.")
+]
 DeviceOption = Annotated[str, typer.Option("--device", metavar="DEVICE", help="cpu, cuda or auto.")]
 
 
@@ -217,9 +220,7 @@ def evaluate(
             help="The paper's protocol: sense overlapping windows every S pixels, average.",
         ),
     ] = None,
-    json: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures as JSON.")
-    ] = None,
+    json: JsonOption = None,
     device: DeviceOption = "cpu",
 ) -> None:
     """Measure PSNR and SSIM on a folder of images, in gray.
@@ -268,6 +269,60 @@ def train(
     settings = read_config(config, changes)
     with ProgressDisplay() as display:
         run_training(settings, resume, display)
+
+
+bench_app = typer.Typer(help="Measure speed: ratios, side by side in one run.")
+app.add_typer(bench_app, name="bench", no_args_is_help=True)
+
+
+@bench_app.command("sense")
+def bench_sense(
+    json: JsonOption = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE.png", help="Also draw the figures.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Small and short.")] = False,
+) -> None:
+    """Sensing by additions against dense and sparse products, end to end from the picture.
+
+    Example: tersense bench sense --json sense.json --plot sense.png
+    """
+    for library in ("OPENBLAS", "MKL", "OMP"):  # one thread each; read when numpy is imported
+        os.environ[f"{library}_NUM_THREADS"] = "1"
+    from tersense.bench import bench_sensing
+    from tersense.console import ProgressDisplay, output, show_table
+    from tersense.evaluate import write_json
+    from tersense.files import require_writable_folder
+
+    for path in (json, plot):
+        if path:
+            require_writable_folder(path)
+    if plot:
+        from tersense.plots import plot_sensing
+    with ProgressDisplay() as display:
+        result = bench_sensing(quick, display.track)
+    rivals = list(result["cases"][0]["ratios"])
+    rows = [
+        [f"{case['side']}²", str(case["nonzeros"]), f"{case['seconds']['add-only'] * 1e3:.3f}",
+         f"{case['megapixels_per_second']:.0f}", *(f"{case['ratios'][r]:.1f}×" for r in rivals),
+         f"{case['load_bound_seconds'] * 1e3:.3f}", f"{case['memory_bound_seconds'] * 1e3:.3f}"]
+        for case in result["cases"]
+    ]  # fmt: skip
+    head = ["picture", "K", "ms", "MP/s", *rivals, "load", "memory"]
+    title = f"Sensing, 256 patterns of 32×32, one thread, CPU time, {result['cpu']}"
+    show_table(title, head, rows)
+    lapped, threads = result["lapped"], result["threads"]
+    output.print(
+        "ms and MP/s: by additions. Ratios: the other way's time over it. load, memory: the least "
+        "ms to load every addend, and to read the picture and write the result. All ways gave the "
+        "same integers.\n"
+        f"Lapped (S=16, m=64) at {lapped['side']}²: {lapped['throughput_ratio']:.2f} of the block "
+        f"throughput a measurement. Two threads: {threads['speedup']:.2f}× one."
+    )
+    if json:
+        write_json(json, result)
+    if plot:
+        plot_sensing(result, plot)
 
 
 def _load(model: str, rate: float | None = None, device: str = "cpu") -> "Imager":

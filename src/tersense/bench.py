@@ -1,0 +1,243 @@
+"""Measure speed: ratios of ways to do the same thing, side by side in one run."""
+
+import platform
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tersense.data import Track, quietly
+from tersense.errors import TersenseError
+from tersense.kernels import AddOnlySensor
+
+WINDOW = 32
+NONZEROS = (1, 5, 10, 51, 102, 307, 1024)
+SIDES = (256, 2048, 4096)
+ADD_ONLY = "add-only"
+_SECONDS_A_CASE = 2.0
+_FEWEST, _MOST = 5, 51
+
+Sense = Callable[[NDArray[np.uint8]], Any]
+
+
+def random_patterns(m: int, k: int, seed: int = 0) -> NDArray[np.int8]:
+    """Return (m, 32, 32) random patterns with exactly k non-zeros each."""
+    rng = np.random.default_rng(seed)
+    phi = np.zeros((m, WINDOW * WINDOW), np.int8)
+    for row in phi:
+        row[rng.choice(row.size, k, replace=False)] = rng.choice([-1, 1], k)
+    return phi.reshape(m, WINDOW, WINDOW)
+
+
+def sensing_contestants(phi: NDArray[np.int8]) -> dict[str, Sense]:
+    """Return ways to sense blocks: uint8 picture (H, V) in, integers (windows, m) or (m, …) out."""
+    try:
+        from scipy.sparse import csr_array
+    except ImportError as error:
+        raise TersenseError(
+            "the comparison needs scipy: pip install 'tersense[baselines]'"
+        ) from error
+    matrix = phi.reshape(len(phi), -1)
+    weights = torch.from_numpy(matrix.T.astype(np.float32))
+    dense = matrix.T.astype(np.float32)
+    bytes_ = torch.from_numpy(matrix.T.copy())
+    row_sums = 128 * bytes_.int().sum(0)
+    sparse = csr_array(matrix.astype(_exact_type(phi)))
+
+    def with_torch(image: NDArray[np.uint8]) -> Any:
+        return (_blocks(torch.from_numpy(image)).float() @ weights).to(torch.int32)
+
+    def with_numpy(image: NDArray[np.uint8]) -> Any:
+        return (_blocks(torch.from_numpy(image)).numpy().astype(np.float32) @ dense).astype(
+            np.int32
+        )
+
+    def with_int_mm(image: NDArray[np.uint8]) -> Any:
+        # The int8 product takes signed bytes: shift the pixels by 128 and add the shift back.
+        signed = (_blocks(torch.from_numpy(image)) ^ 128).view(torch.int8)
+        return torch._int_mm(signed, bytes_) + row_sums
+
+    def with_scipy(image: NDArray[np.uint8]) -> Any:
+        h, w = (side // WINDOW for side in image.shape)
+        x = image.reshape(h, WINDOW, w, WINDOW).transpose(1, 3, 0, 2)
+        columns = x.astype(sparse.dtype, order="C").reshape(WINDOW * WINDOW, h * w)
+        return (sparse @ columns).T
+
+    return {
+        ADD_ONLY: AddOnlySensor(phi, WINDOW),
+        "torch f32": with_torch,
+        "numpy f32": with_numpy,
+        "torch i8": with_int_mm,
+        "scipy CSR": with_scipy,
+    }
+
+
+def _blocks(image: torch.Tensor) -> torch.Tensor:
+    """Return (windows, 1024), the blocks of a picture one below the other."""
+    h, w = (side // WINDOW for side in image.shape)
+    blocks = image.reshape(h, WINDOW, w, WINDOW).permute(0, 2, 1, 3)
+    return blocks.reshape(h * w, WINDOW * WINDOW)
+
+
+def _exact_type(phi: NDArray[np.int8]) -> type[np.int16] | type[np.int32]:
+    largest = max((phi > 0).sum(axis=(1, 2)).max(), (phi < 0).sum(axis=(1, 2)).max())
+    return np.int16 if largest <= 128 else np.int32
+
+
+def race(
+    contestants: dict[str, Callable[[], Any]],
+    seconds: float = _SECONDS_A_CASE,
+    clock: Callable[[], float] = time.perf_counter,
+    calls: int = 1,
+) -> dict[str, float]:
+    """Run contestants in turns, `calls` times each turn, and return the median seconds of each."""
+    for run in contestants.values():
+        run()
+    times: dict[str, list[float]] = {name: [] for name in contestants}
+    began = time.perf_counter()
+    for rounds in range(_MOST):
+        if rounds >= _FEWEST and time.perf_counter() - began > seconds:
+            break
+        for name, run in contestants.items():
+            start = clock()
+            for _ in range(calls):
+                run()
+            times[name].append((clock() - start) / calls)
+    return {name: float(np.median(values)) for name, values in times.items()}
+
+
+def bench_sensing(quick: bool = False, track: Track = quietly) -> dict[str, Any]:
+    """Compare sensing by additions with dense and sparse products, end to end from uint8.
+
+    One thread each, CPU time, medians of interleaved runs. Patterns are random: m = 256, W = S = 32
+    (and m = 64, S = 16 for the lapped camera). Every result is checked to be the same integers.
+
+    Args:
+        quick: Two densities, small pictures, short: to see that it works.
+        track: Wraps the cases to show progress.
+    """
+    sides = (256, 512) if quick else SIDES
+    counts = (10, 51) if quick else NONZEROS
+    seconds = 0.05 if quick else _SECONDS_A_CASE
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        load = seconds_per_load()
+        cases = [(side, k) for side in sides for k in counts]
+        rows = [_sensing_case(side, k, seconds, load)
+                for side, k in track(cases, "sensing", len(cases))]  # fmt: skip
+        side = 512 if quick else 2048
+        return {
+            "machine": f"{platform.machine()}, {platform.system()}",
+            "cpu": _cpu_name(),
+            "window": WINDOW,
+            "patterns": 256,
+            "cases": rows,
+            "lapped": _lapped_case(side, seconds),
+            "threads": _threads_case(side, seconds),
+        }
+    finally:
+        torch.set_num_threads(before)
+
+
+def _sensing_case(side: int, k: int, seconds: float, load: float) -> dict[str, Any]:
+    image = _picture(side)
+    phi = random_patterns(256, k)
+    contestants = sensing_contestants(phi)
+    exact = _blocks(torch.from_numpy(image)).numpy().astype(np.float64)
+    exact = (exact @ phi.reshape(256, -1).T.astype(np.float64)).astype(np.int64)
+    for name, sense in contestants.items():
+        y = np.asarray(sense(image))
+        y = y.reshape(256, -1).T if name == ADD_ONLY else y
+        if not np.array_equal(y, exact):
+            raise TersenseError(f"{name} gave other integers than the exact product")
+    times = race(
+        {name: lambda s=sense: s(image) for name, sense in contestants.items()},  # type: ignore[misc]
+        seconds,
+        time.process_time,
+        calls=max(1, 2**20 // image.size),
+    )
+    own = times[ADD_ONLY]
+    copied, written = np.empty_like(image), np.empty((256, len(exact)), np.int16)
+
+    def read_and_write() -> None:
+        np.copyto(copied, image)
+        written.fill(0)
+
+    memory = race({"copy": read_and_write}, seconds / 10, time.process_time)["copy"]
+    return {
+        "side": side,
+        "nonzeros": k,
+        "exact": True,
+        "seconds": times,
+        "ratios": {name: value / own for name, value in times.items() if name != ADD_ONLY},
+        "megapixels_per_second": side * side / own / 1e6,
+        "load_bound_seconds": load * 256 * k * len(exact) / 64,
+        "memory_bound_seconds": memory,
+    }
+
+
+def _lapped_case(side: int, seconds: float) -> dict[str, Any]:
+    """Compare throughput a measurement: S = 16 with 64 patterns against S = 32 with 256."""
+    image = _picture(side)
+    block = AddOnlySensor(random_patterns(256, 51), WINDOW)
+    lapped = AddOnlySensor(random_patterns(64, 51), WINDOW // 2)
+    runs = {"block": lambda: block(image), "lapped": lambda: lapped(image)}
+    times = race(runs, seconds, time.process_time)
+    return {
+        "side": side,
+        "seconds": times,
+        "throughput_ratio": times["block"] / times["lapped"],
+    }
+
+
+def _threads_case(side: int, seconds: float) -> dict[str, Any]:
+    """Compare one thread with two, by the clock on the wall."""
+    image = _picture(side)
+    sensor = AddOnlySensor(random_patterns(256, 51), WINDOW)
+    runs = {"1": lambda: sensor(image, threads=1), "2": lambda: sensor(image, threads=2)}
+    times = race(runs, 2 * seconds)
+    return {"side": side, "seconds": times, "speedup": times["1"] / times["2"]}
+
+
+def seconds_per_load() -> float:
+    """Measure how long a CPU takes to load 64 bytes from its first-level cache."""
+    from numba import njit
+
+    def add_up(values: NDArray[np.int64], times: int) -> int:
+        total = 0
+        for _ in range(times):
+            for value in values:
+                total += value
+            values[0] += 1  # so that no pass can be left out
+        return total
+
+    compiled: Any = njit(add_up)
+    values, times = np.ones(2048, np.int64), 2000
+    compiled(values, 1)
+    best = min(_timed(lambda: compiled(values, times)) for _ in range(9))
+    return best / (times * values.nbytes / 64)
+
+
+def _timed(run: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def _picture(side: int) -> NDArray[np.uint8]:
+    return np.random.default_rng(side).integers(0, 256, (side, side), dtype=np.uint8)
+
+
+def _cpu_name() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:  # noqa: PTH123
+            names = [
+                line.split(":", 1)[1].strip() for line in file if line.startswith("model name")
+            ]
+        return names[0]
+    except (OSError, IndexError):
+        return platform.processor() or platform.machine()

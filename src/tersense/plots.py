@@ -1,0 +1,54 @@
+"""Plots of measured figures (extra `plot`)."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tersense.errors import TersenseError
+from tersense.files import written_whole
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+try:
+    import matplotlib as mpl
+except ImportError as error:
+    raise TersenseError("plots need matplotlib: pip install 'tersense[plot]'") from error
+
+
+def plot_sensing(result: dict[str, Any], path: Path) -> None:
+    """Draw the result of `bench_sensing`: time against non-zeros, one panel a picture size."""
+    figure = _figure(11, 4)
+    sides = sorted({case["side"] for case in result["cases"]})
+    axes = figure.subplots(1, len(sides), squeeze=False)[0]
+    for axis, side in zip(axes, sides, strict=True):
+        cases = [case for case in result["cases"] if case["side"] == side]
+        nonzeros = [case["nonzeros"] for case in cases]
+        for name in cases[0]["seconds"]:
+            times = [case["seconds"][name] * 1e3 for case in cases]
+            own = name == "add-only"
+            axis.plot(nonzeros, times, "o-", label=name, lw=2.5 if own else 1.2,
+                      color="black" if own else None)  # fmt: skip
+        for bound, style in (("load", "k:"), ("memory", "k--")):
+            limits = [case[f"{bound}_bound_seconds"] * 1e3 for case in cases]
+            axis.plot(nonzeros, limits, style, lw=1, label=f"{bound} bound")
+        axis.set(title=f"{side}×{side} pixels", xlabel="non-zeros a pattern, K",
+                 xscale="log", yscale="log")  # fmt: skip
+        axis.grid(alpha=0.3)
+    axes[0].set_ylabel("milliseconds, one thread")
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=7, frameon=False)
+    _save(figure, path)
+
+
+def _figure(width: float, height: float) -> "Figure":
+    mpl.use("agg")
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def _save(figure: "Figure", path: Path) -> None:
+    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise TersenseError(f"cannot draw {path}: name a file ending in .png, .svg or .pdf")
+    with written_whole(path) as partial:
+        figure.savefig(partial, dpi=130)
