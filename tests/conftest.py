@@ -59,6 +59,6 @@ def small_imager() -> Imager:
     return build_small_imager()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_imager() -> Callable[..., Imager]:
     return build_small_imager

@@ -427,9 +427,10 @@ def test_new_pixels_are_never_used_with_an_old_index(tmp_path, folder, monkeypat
     def stop(*arguments):
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patched:
         patched.setattr(data, "save_file", stop)
-        open_pictures(folder, crop=8, cache=cache)
+        with pytest.raises(KeyboardInterrupt):
+            open_pictures(folder, crop=8, cache=cache)
     (folder / "0.png").unlink()  # as it was when the old index was written
     assert equal(open_pictures(folder, crop=8, cache=cache), open_pictures(folder, crop=8))
 

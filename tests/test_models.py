@@ -1,5 +1,7 @@
 import json
+import shutil
 import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,11 +18,18 @@ from tersense.models import ALIASES, find_by_patterns, load, names, read_model, 
 from tersense.recon.mlp import MlpReconstructor
 
 
+@pytest.fixture(scope="module")
+def good_file(tmp_path_factory, make_imager):
+    """A good model file, made once; tests work on copies."""
+    file = tmp_path_factory.mktemp("model") / "small.safetensors"
+    write_model(file, make_imager())
+    return file
+
+
 @pytest.fixture
-def path(tmp_path, small_imager):
-    """A good model file."""
-    write_model(tmp_path / "small.safetensors", small_imager)
-    return tmp_path / "small.safetensors"
+def path(tmp_path, good_file):
+    """A good model file of one's own."""
+    return Path(shutil.copy(good_file, tmp_path))
 
 
 @pytest.fixture

@@ -29,9 +29,7 @@ def test_exactly_k_whatever_ties_or_zeros_occur(theta, k):
     assert top_k_select(theta, 7 * k, "matrix").sum() == 7 * k
 
 
-@pytest.mark.parametrize(
-    ("selection", "axis"), [("column", 1), ("row", 0), ("matrix", None)]
-)
+@pytest.mark.parametrize(("selection", "axis"), [("column", 1), ("row", 0), ("matrix", None)])
 def test_the_largest_magnitudes_are_kept(selection, axis):
     theta = np.random.default_rng(0).normal(size=(20, 30)).astype(np.float32)
     mask = top_k_select(torch.from_numpy(theta), 5, selection).numpy()

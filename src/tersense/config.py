@@ -1,6 +1,8 @@
 """Settings of a training: a TOML file, checked key by key."""
 
 import difflib
+import json
+import math
 import tomllib
 import typing
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -135,6 +137,8 @@ def build_config(tables: dict[str, Any]) -> Config:
 
 def build_section(name: str, cls: type[T], values: dict[str, Any]) -> T:
     """Build one section's dataclass; refuse unknown keys and wrong types."""
+    if not isinstance(values, dict):
+        raise TersenseError(f"[{name}] holds settings by name, not {values!r}")
     hints = typing.get_type_hints(cls)
     _refuse_unknown(f"setting in [{name}]", values, list(hints))
     checked = {key: _convert(f"{name}.{key}", value, hints[key]) for key, value in values.items()}
@@ -193,9 +197,11 @@ def _check(config: Config) -> Config:
     for name in ("epochs", "lr_decay_epochs", "validate_epochs", "checkpoint_epochs"):
         _require(getattr(train, name) >= 1, f"train.{name}", getattr(train, name), "at least 1")
     for name in ("lr", "lr_decay"):
-        _require(getattr(train, name) > 0, f"train.{name}", getattr(train, name), "above 0")
+        value = getattr(train, name)
+        _require(0 < value < math.inf, f"train.{name}", value, "above 0 and finite")
     for name in ("seconds", "l2", "seed"):
-        _require(getattr(train, name) >= 0, f"train.{name}", getattr(train, name), "at least 0")
+        value = getattr(train, name)
+        _require(0 <= value < math.inf, f"train.{name}", value, "at least 0 and finite")
     _require(train.device in ("auto", "cpu", "cuda"), "train.device", train.device,
              "auto, cpu or cuda")  # fmt: skip
     _require(train.precision in ("auto", "float32", "bfloat16"), "train.precision",
@@ -238,6 +244,5 @@ def _toml_value(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(map(_toml_value, value)) + "]"
     if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{escaped}"'
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return repr(value)

@@ -210,7 +210,10 @@ def resolve_source(source: str | Path) -> Path:
     path = Path(text)
     if text.startswith("package:"):
         package, _, inside = text.removeprefix("package:").partition("/")
-        spec = importlib.util.find_spec(package)
+        try:
+            spec = importlib.util.find_spec(package)
+        except (ImportError, ValueError):
+            spec = None
         if spec is None or spec.origin is None:
             raise TersenseError(f"{text} needs the package {package}: pip install {package}")
         path = Path(spec.origin).parent / inside
@@ -306,7 +309,8 @@ def _open_cached(
     make_folder(cache)
     pixels_file, index_file = cache / "pixels.u8", cache / "index.safetensors"
     fingerprint = _fingerprint(path, crop)
-    if _read_fingerprint(index_file) != fingerprint:
+    index = _read_index(index_file, pixels_file, fingerprint)
+    if index is None:
         # The index goes first and comes last: while it is there, the pixels belong to it.
         index_file.unlink(missing_ok=True)
         with written_whole(pixels_file) as partial, partial.open("wb") as sink:
@@ -315,20 +319,23 @@ def _open_cached(
         metadata = {"fingerprint": fingerprint, "skipped": json.dumps(index.skipped)}
         with written_whole(index_file) as partial:
             save_file({"sizes": sizes}, partial, metadata)
-    with safe_open(index_file, framework="pt") as file:
-        skipped = Counter(json.loads(file.metadata()["skipped"]))
-        index = _Index([tuple(size) for size in file.get_tensor("sizes").tolist()], skipped)
     total = pixels_file.stat().st_size
     mapped = torch.from_file(str(pixels_file), shared=False, size=total, dtype=torch.uint8)
     return index.pictures(mapped)
 
 
-def _read_fingerprint(index_file: Path) -> str:
+def _read_index(index_file: Path, pixels_file: Path, fingerprint: str) -> _Index | None:
+    """Return the index of a cache, or None if it is missing, damaged or of other pictures."""
     try:
         with safe_open(index_file, framework="pt") as file:
-            return str((file.metadata() or {}).get("fingerprint", ""))
-    except (OSError, SafetensorError):
-        return ""
+            metadata, sizes = file.metadata() or {}, file.get_tensor("sizes")
+        complete = int(sizes.prod(dim=1).sum()) == pixels_file.stat().st_size
+        if metadata.get("fingerprint") != fingerprint or not complete:
+            return None
+        skipped = Counter(json.loads(metadata["skipped"]))
+        return _Index([(height, width) for height, width in sizes.tolist()], skipped)
+    except (OSError, SafetensorError, KeyError, ValueError):
+        return None
 
 
 def _fingerprint(path: Path, crop: int) -> str:

@@ -18,10 +18,12 @@ def written_whole(path: str | Path) -> Iterator[Path]:
     """
     path = Path(path)
     require_writable_folder(path)
-    handle, name = tempfile.mkstemp(prefix=".", suffix=path.suffix, dir=path.parent)
-    os.close(handle)
-    partial = Path(name)
+    partial = None
     try:
+        path = path.resolve()  # a link stays, the file that it names is written
+        handle, name = tempfile.mkstemp(prefix=".", suffix=path.suffix, dir=path.parent)
+        os.close(handle)
+        partial = Path(name)
         yield partial
         with partial.open("rb") as file:
             os.fsync(file.fileno())
@@ -31,13 +33,20 @@ def written_whole(path: str | Path) -> Iterator[Path]:
     except OSError as error:
         raise TersenseError(f"cannot write {path}: {error.strerror or error}") from error
     finally:
-        partial.unlink(missing_ok=True)
+        if partial:
+            partial.unlink(missing_ok=True)
 
 
 def require_writable_folder(path: Path) -> None:
     """Refuse a path that cannot be written, before any work is done for it."""
-    if path.is_dir():
+    try:
+        is_folder, is_something_else = path.is_dir(), path.exists() and not path.is_file()
+    except OSError as error:  # a name that is too long, say
+        raise TersenseError(f"cannot write {path}: {error.strerror}") from error
+    if is_folder:
         raise TersenseError(f"cannot write {path}: it is a folder; name a file")
+    if is_something_else:
+        raise TersenseError(f"cannot write {path}: it is not a regular file")
     if not path.parent.is_dir():
         raise TersenseError(f"cannot write {path}: the folder {path.parent} does not exist")
     if not os.access(path.parent, os.W_OK):

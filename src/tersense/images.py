@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from tersense.errors import TersenseError
+from tersense.errors import TersenseError, one_line
 from tersense.files import written_whole
 
 Picture = NDArray[np.uint8]
@@ -28,7 +28,8 @@ def find_images(folder: str | Path) -> list[Path]:
     folder = Path(folder)
     if not folder.is_dir():
         raise TersenseError(f"{folder} is not a folder; give a folder of images")
-    found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
+    every = (path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
+    found = sorted(path for path in every if path.is_file())
     if not found:
         endings = " ".join(sorted(SUFFIXES))
         raise TersenseError(f"no images in {folder}; looked for files ending in {endings}")
@@ -114,15 +115,10 @@ def _opened(path: str | Path) -> Iterator[Image.Image]:
     except Image.DecompressionBombError as error:
         raise TersenseError(f"{path} is too large: {error}") from error
     except (OSError, SyntaxError, ValueError, EOFError, MemoryError) as error:
-        raise TersenseError(f"{path} is not a readable image: {_one_line(error)}") from error
+        raise TersenseError(f"{path} is not a readable image: {one_line(error)}") from error
 
 
 def _to_8_bit(image: Image.Image) -> Image.Image:
     if image.mode.startswith(("I;16", "I")):
         return Image.fromarray((np.asarray(image).astype(np.uint32) >> 8).astype(np.uint8))
     return image.convert("L" if image.mode in ("1", "L", "LA", "La", "F") else "RGB")
-
-
-def _one_line(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    return text[:160] or type(error).__name__

@@ -7,6 +7,7 @@ model comes from. Nothing in it names code or paths.
 """
 
 import json
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from tersense.config import build_section
-from tersense.errors import TersenseError
+from tersense.errors import TersenseError, one_line
 from tersense.files import written_whole
 from tersense.imager import Imager
 from tersense.recon import Reconstructor, find_reconstructor
@@ -96,9 +97,10 @@ def read_model(path: str | Path, device: str | torch.device = "cpu") -> Imager:
         return _build(description, tensors, device)
     except TersenseError as error:
         raise TersenseError(f"{path}: {error}") from error
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        what = f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else str(error)
-        raise TersenseError(f"{path} is not a usable model file: {what}") from error
+    except KeyError as error:
+        raise TersenseError(f"{path} is not a usable model file: no {error}") from error
+    except (SafetensorError, OSError, TypeError, ValueError, RuntimeError) as error:
+        raise TersenseError(f"{path} is not a usable model file: {one_line(error)}") from error
 
 
 def _build(
@@ -110,6 +112,9 @@ def _build(
             "program knows; update tersense"
         )
     patterns = Patterns(tensors.pop("phi").numpy(), description["stride"])
+    mean, std, about = float(description["mean"]), float(description["std"]), description["about"]
+    if not (math.isfinite(mean) and math.isfinite(std) and std > 0 and isinstance(about, dict)):
+        raise TersenseError(f"mean {mean:g} and deviation {std:g} cannot normalise pictures")
     alpha = tensors.pop("alpha")
     if alpha.shape != (len(patterns),):
         raise TersenseError(f"alpha has shape {tuple(alpha.shape)}, not ({len(patterns)},)")
@@ -122,8 +127,7 @@ def _build(
     )
     _take_weights(reconstructor, tensors)
     return Imager(
-        str(description["name"]), patterns, alpha, float(description["mean"]),
-        float(description["std"]), reconstructor, description["about"], device,
+        str(description["name"]), patterns, alpha, mean, std, reconstructor, about, device
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
+from tersense.errors import TersenseError
 from tersense.recon import Reconstructor, register
 from tersense.sensing import Geometry, SensingOperator
 
@@ -22,6 +23,13 @@ class MlpOptions:
     """The hidden layers: L = 2 of 2048 units in the paper."""
 
     hidden: tuple[int, ...] = (2048, 2048)
+
+    def __post_init__(self) -> None:
+        if len(self.hidden) > 64 or not all(1 <= units <= 2**20 for units in self.hidden):
+            raise TersenseError(
+                f"reconstructor.hidden = {list(self.hidden)[:9]} is not possible; "
+                "name up to 64 layers of 1 to 1,048,576 units"
+            )
 
 
 @register("mlp")
