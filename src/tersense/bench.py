@@ -204,22 +204,13 @@ def _threads_case(side: int, seconds: float) -> dict[str, Any]:
 
 
 def seconds_per_load() -> float:
-    """Measure how long a CPU takes to load 64 bytes from its first-level cache."""
-    from numba import njit
-
-    def add_up(values: NDArray[np.int64], times: int) -> int:
-        total = 0
-        for _ in range(times):
-            for value in values:
-                total += value
-            values[0] += 1  # so that no pass can be left out
-        return total
-
-    compiled: Any = njit(add_up)
-    values, times = np.ones(2048, np.int64), 2000
-    compiled(values, 1)
-    best = min(_timed(lambda: compiled(values, times)) for _ in range(9))
-    return best / (times * values.nbytes / 64)
+    """Measure how long it takes to add 64 neighbouring pixels that lie in the nearest cache."""
+    phi = np.zeros((1, WINDOW, WINDOW), np.int8)
+    phi[0, :8, ::2] = 1  # 128 pixels, the same ones for all patterns
+    few, many = AddOnlySensor(phi, WINDOW), AddOnlySensor(np.repeat(phi, 65, axis=0), WINDOW)
+    image = _picture(WINDOW * 8)  # 64 windows
+    times = race({"few": lambda: few(image), "many": lambda: many(image)}, 0.2, calls=10)
+    return (times["many"] - times["few"]) / (64 * 128)
 
 
 def _timed(run: Callable[[], Any]) -> float:

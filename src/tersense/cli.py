@@ -298,7 +298,9 @@ def bench_sense(
         if path:
             require_writable_folder(path)
     if plot:
-        from tersense.plots import plot_sensing
+        from tersense.plots import plot_sensing, require_plot_format
+
+        require_plot_format(plot)
     with ProgressDisplay() as display:
         result = bench_sensing(quick, display.track)
     rivals = list(result["cases"][0]["ratios"])

@@ -40,6 +40,12 @@ def plot_sensing(result: dict[str, Any], path: Path) -> None:
     _save(figure, path)
 
 
+def require_plot_format(path: Path) -> None:
+    """Refuse a file whose ending names no format, before any work is done for it."""
+    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise TersenseError(f"cannot draw {path}: name a file ending in .png, .svg or .pdf")
+
+
 def _figure(width: float, height: float) -> "Figure":
     mpl.use("agg")
     from matplotlib.figure import Figure
@@ -48,7 +54,6 @@ def _figure(width: float, height: float) -> "Figure":
 
 
 def _save(figure: "Figure", path: Path) -> None:
-    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise TersenseError(f"cannot draw {path}: name a file ending in .png, .svg or .pdf")
+    require_plot_format(path)
     with written_whole(path) as partial:
         figure.savefig(partial, dpi=130)

@@ -1,0 +1,59 @@
+"""The benchmark's own honesty; the times themselves are nobody's test."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tersense import bench
+from tersense.cli import main
+from tersense.errors import TersenseError
+
+
+def test_bench_sense_writes_table_json_and_plot(tmp_path, capsys):
+    out, plot = tmp_path / "sense.json", tmp_path / "sense.png"
+    assert main(["bench", "sense", "--quick", "--json", str(out), "--plot", str(plot)]) == 0
+    result = json.loads(out.read_text())
+    assert all(case["exact"] for case in result["cases"])
+    for case in result["cases"]:
+        assert set(case["ratios"]) == {"torch f32", "numpy f32", "torch i8", "scipy CSR"}
+        for name, ratio in case["ratios"].items():
+            assert ratio == pytest.approx(case["seconds"][name] / case["seconds"]["add-only"])
+    assert result["lapped"]["throughput_ratio"] > 0
+    assert result["threads"]["speedup"] > 0
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    assert "same integers" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("k", [1, 51, 307, 1024])
+def test_all_contestants_sense_the_same_integers(k):
+    phi = bench.random_patterns(9, k)
+    image = np.random.default_rng(1).integers(0, 256, (64, 96), dtype=np.uint8)
+    contestants = bench.sensing_contestants(phi)
+    add_only = contestants.pop("add-only")(image).reshape(9, -1).T
+    for name, sense in contestants.items():
+        np.testing.assert_array_equal(np.asarray(sense(image)), add_only, err_msg=name)
+
+
+def test_a_contestant_that_cheats_is_found_out(monkeypatch):
+    honest = bench.sensing_contestants
+
+    def with_a_cheat(phi):
+        return honest(phi) | {"cheat": lambda image: np.zeros((64, 256), np.int32)}
+
+    monkeypatch.setattr(bench, "sensing_contestants", with_a_cheat)
+    with pytest.raises(TersenseError, match="cheat gave other integers"):
+        bench.bench_sensing(quick=True)
+
+
+def test_a_race_takes_turns():
+    order = []
+    runs = {name: lambda n=name: order.append(n) for name in "ab"}
+    times = bench.race(runs, seconds=0.0, calls=2)
+    assert order[:6] == ["a", "b", "a", "a", "b", "b"]  # once to warm up, then in turns
+    assert set(times) == {"a", "b"}
+
+
+def test_a_plot_of_unknown_format_is_refused_before_the_work(tmp_path, capsys):
+    assert main(["bench", "sense", "--quick", "--plot", str(tmp_path / "p.xyz")]) == 2
+    assert ".png, .svg or .pdf" in capsys.readouterr().err
