@@ -20,10 +20,10 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional as F  # noqa: N812
 
+from tersense.camera import Camera
 from tersense.data import Track, quietly
 from tersense.errors import TersenseError
 from tersense.files import written_whole
-from tersense.imager import Imager
 from tersense.images import Picture, find_images, mirror_border, read_gray
 from tersense.metrics import psnr, ssim
 
@@ -42,14 +42,14 @@ class Score:
     pixels: int
 
 
-def score_picture(imager: Imager, name: str, picture: Picture, stride: int | None = None) -> Score:
+def score_picture(camera: Camera, name: str, picture: Picture, stride: int | None = None) -> Score:
     """Sense and reconstruct one gray picture (H, V) and compare; see `evaluate_folder`."""
     began = time.perf_counter()
     if stride is None:
-        y = imager.sense(picture)
-        estimate, taken = np.clip(imager.estimate(y), 0, 255), y.values.size
+        estimate, taken = camera.capture(picture)
+        estimate = np.clip(estimate, 0, 255)
     else:
-        estimate, taken = reconstruct_overlapping(imager, picture, stride)
+        estimate, taken = reconstruct_overlapping(camera, picture, stride)
     seconds = time.perf_counter() - began
     return Score(
         name, psnr(estimate, picture), ssim(estimate, picture), seconds, taken, picture.size
@@ -57,31 +57,31 @@ def score_picture(imager: Imager, name: str, picture: Picture, stride: int | Non
 
 
 def reconstruct_overlapping(
-    imager: Imager, picture: Picture, stride: int
+    camera: Camera, picture: Picture, stride: int
 ) -> tuple[NDArray[Any], int]:
     """Reconstruct by the paper's test protocol.
 
     Args:
-        imager: A camera whose windows do not overlap.
+        camera: A camera whose windows do not overlap.
         picture: (H, V) uint8.
         stride: Pixels between the windows that are sensed and averaged.
 
     Returns:
         The average of all windows, (H, V), and the number of measurements that it took.
     """
-    window = imager.geometry.window
-    if imager.geometry.stride != window:
+    window = camera.geometry.window
+    if camera.geometry.stride != window:
         raise TersenseError(
-            f"{imager.name} is lapped and uses its neighbours already; "
+            f"{camera.name} is lapped and uses its neighbours already; "
             "the overlapping protocol is for block models: leave the stride out"
         )
     if not 1 <= stride <= window:
         raise TersenseError(f"stride {stride} must lie between 1 and the window, {window}")
-    extended = torch.from_numpy(mirror_border(picture, window)).to(imager.device)
+    extended = torch.from_numpy(mirror_border(picture, window)).to(camera.device)
     # Windows that lie in the mirrored border altogether would be cropped away: leave them out.
     first = stride
     rows, columns = (len(range(first, window + side, stride)) for side in picture.shape)
-    total = torch.zeros(extended.shape, device=imager.device)
+    total = torch.zeros(extended.shape, device=camera.device)
     counts = torch.zeros_like(total)
     rows_at_once = max(1, _WINDOWS_AT_ONCE // columns)
     for row in range(0, rows, rows_at_once):
@@ -90,8 +90,8 @@ def reconstruct_overlapping(
                 slice(first, first + (columns - 1) * stride + window))  # fmt: skip
         windows = extended[part].unfold(0, window, stride).unfold(1, window, stride)
         pixels = windows.reshape(-1, window, window)
-        y = imager.operator.forward(pixels.float())  # exact: integers below 2²⁴
-        estimates = imager.estimate_planes(y, (window, window)).flatten(1)
+        y = camera.sense_planes(pixels)
+        estimates = camera.estimate_planes(y, (window, window)).flatten(1)
 
         def place(columns_of: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
             return F.fold(columns_of.T[None], like.shape, window, stride=stride)[0, 0]
@@ -100,16 +100,16 @@ def reconstruct_overlapping(
         counts[part] += place(torch.ones_like(estimates), counts[part])
     inside = tuple(slice(window, window + side) for side in picture.shape)
     average = (total[inside] / counts[inside]).cpu().numpy()
-    return average, rows * columns * len(imager.patterns)
+    return average, rows * columns * camera.rows
 
 
 def evaluate_folder(
-    imager: Imager, folder: str | Path, stride: int | None = None, track: Track = quietly
+    camera: Camera, folder: str | Path, stride: int | None = None, track: Track = quietly
 ) -> dict[str, Any]:
     """Evaluate a camera on all images of a folder, in gray.
 
     Args:
-        imager: The camera.
+        camera: The camera.
         folder: Images; broken ones are an error, because a mean over fewer misleads.
         stride: None for the camera's own geometry; a number of pixels for the paper's overlapping
             protocol (the paper uses 2).
@@ -121,11 +121,11 @@ def evaluate_folder(
     files = find_images(folder)
     scores = []
     for path in track(files, "evaluating", len(files)):
-        scores.append(score_picture(imager, path.stem, read_gray(path), stride))
-    return summarize(imager, Path(folder).name, scores, stride)
+        scores.append(score_picture(camera, path.stem, read_gray(path), stride))
+    return summarize(camera, Path(folder).name, scores, stride)
 
 
-def summarize(imager: Imager, data: str, scores: list[Score], stride: int | None) -> dict[str, Any]:
+def summarize(camera: Camera, data: str, scores: list[Score], stride: int | None) -> dict[str, Any]:
     """Put scores into the form of `evaluate --json`."""
     taken, pixels = sum(s.measurements for s in scores), sum(s.pixels for s in scores)
     images = [
@@ -134,12 +134,12 @@ def summarize(imager: Imager, data: str, scores: list[Score], stride: int | None
         for score in scores
     ]  # fmt: skip
     return {
-        "model": imager.name,
+        "model": camera.name,
         "data": data,
         "protocol": "own geometry" if stride is None else "overlapping",
-        "window": imager.geometry.window,
-        "stride": stride or imager.geometry.stride,
-        "rate": imager.patterns.rate,
+        "window": camera.geometry.window,
+        "stride": stride or camera.geometry.stride,
+        "rate": camera.rate,
         "measurements_per_pixel": taken / pixels,
         "mean": {
             "psnr": _plain(np.mean([s.psnr for s in scores])),

@@ -11,11 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tersense.camera import Camera
 from tersense.errors import TersenseError
 from tersense.images import Picture, check_picture, from_planes, to_pixels, to_planes
 from tersense.measurements import Header, Measurements
 from tersense.recon import Reconstructor
-from tersense.sensing import Geometry, SensingOperator, sense_exactly
+from tersense.sensing import SensingOperator, sense_exactly
 from tersense.ternary import Patterns, rows_for_rate
 from tersense.tiling import cut_tiles
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 TILE_PIXELS = 2**20
 
 
-class Imager:
+class Imager(Camera):
     """Patterns and the network trained with them.
 
     Args:
@@ -62,20 +63,17 @@ class Imager:
     ) -> None:
         self.name, self.patterns, self.mean, self.std = name, patterns, mean, std
         self.about = about or {}
+        self.rows = len(patterns)
         self.device = torch.device(device)
         self.reconstructor = reconstructor.to(self.device).eval()
         phi = torch.from_numpy(patterns.phi.astype(np.float32)).to(self.device)
         self.operator = SensingOperator(phi, patterns.stride, alpha.float().to(self.device))
+        self.geometry = self.operator.geometry
 
     @property
     def phi(self) -> NDArray[np.int8]:
         """The patterns, (m, W, W) int8 with entries −1, 0, +1."""
         return self.patterns.phi
-
-    @property
-    def geometry(self) -> Geometry:
-        """Window and stride."""
-        return self.operator.geometry
 
     @property
     def parameters(self) -> int:
@@ -180,6 +178,15 @@ class Imager:
             ones = self.operator.sense_ones(size, *tile.windows)
             planes = self._reconstruct(part, ones, tile.size)[(..., *tile.inside)]
             yield tile.place, from_planes(planes.cpu().numpy())
+
+    def capture(self, picture: Picture) -> tuple[NDArray[Any], int]:
+        """Sense and reconstruct one gray picture (H, V); see `Camera`."""
+        y = self.sense(picture)
+        return self.estimate(y), y.values.size
+
+    def sense_planes(self, pixels: Tensor) -> Tensor:
+        """Sense gray pictures (N, H, V) uint8 as real numbers; see `Camera`."""
+        return self.operator.forward(pixels.to(self.device).float())
 
     def estimate_planes(self, y: Tensor, size: tuple[int, int]) -> Tensor:
         """Reconstruct a batch of gray pictures of equal size, in one piece.

@@ -1,0 +1,48 @@
+"""What every camera can do, ours or another's: sense pictures and estimate them."""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tersense.images import Picture
+from tersense.sensing import Geometry
+
+
+class Camera(ABC):
+    """A way to sense windows and to give pictures back, as far as evaluation needs it.
+
+    Subclasses set `name`, `geometry`, `rows` (m, the measurements of a window) and `device`.
+    """
+
+    name: str
+    geometry: Geometry
+    rows: int
+    device: torch.device
+
+    @property
+    def rate(self) -> float:
+        """R = m/S², measurements a pixel of a large picture."""
+        return self.rows / self.geometry.stride**2
+
+    @abstractmethod
+    def sense_planes(self, pixels: Tensor) -> Tensor:
+        """Sense gray pictures (N, H, V) uint8: return y (N, m, h, w)."""
+
+    @abstractmethod
+    def estimate_planes(self, y: Tensor, size: tuple[int, int]) -> Tensor:
+        """Reconstruct gray pictures of `size` (H, V) from y (N, m, h, w): return (N, H, V)."""
+
+    def capture(self, picture: Picture) -> tuple[NDArray[Any], int]:
+        """Sense and reconstruct one gray picture (H, V).
+
+        Returns:
+            The estimate (H, V) as it is, and the number of measurements that it took.
+        """
+        pixels = torch.from_numpy(np.ascontiguousarray(picture)).to(self.device)
+        y = self.sense_planes(pixels[None])
+        estimate = self.estimate_planes(y, (picture.shape[0], picture.shape[1]))
+        return estimate[0].cpu().numpy(), y.numel()
