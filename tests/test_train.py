@@ -10,10 +10,12 @@ from dataclasses import replace
 import pytest
 import torch
 from safetensors.torch import load_file
+from skimage import data
 
 import tersense
 from tersense.config import build_config, read_config
 from tersense.errors import TersenseError
+from tersense.evaluate import score_picture
 from tersense.train import JointNetwork, Quiet, Run, train
 
 
@@ -51,8 +53,8 @@ def test_training_learns(tmp_path):
 
 
 def test_the_model_file_is_a_camera(tmp_path):
-    path = train(small_config(tmp_path / "run"))
-    imager = tersense.load(path)
+    train(small_config(tmp_path / "run"))
+    imager = tersense.load(tmp_path / "run/model.safetensors")
     assert imager.phi.shape == (16, 8, 8)
     assert ((imager.phi != 0).sum(axis=(1, 2)) == 6).all()
     assert imager.about["steps"] == 60
@@ -88,8 +90,8 @@ def test_a_run_stopped_in_the_middle_of_an_epoch_continues_bit_for_bit(tmp_path,
 
 def test_a_time_limit_leaves_a_model_and_a_checkpoint(tmp_path):
     config = small_config(tmp_path / "run", train__epochs=1000, train__seconds=0.2)
-    path = train(config)
-    assert 0 < tersense.load(path).about["steps"] < 20_000
+    assert 0 < train(config).about["steps"] < 20_000
+    assert (tmp_path / "run/model.safetensors").exists()
     assert (tmp_path / "run/checkpoint.safetensors").exists()
 
 
@@ -168,16 +170,62 @@ def test_l2_pulls_the_matrices_together(tmp_path):
 
 @pytest.mark.parametrize("selection", ["row", "matrix"])
 def test_every_selection_trains(tmp_path, selection):
-    path = train(small_config(tmp_path / "run", train__epochs=1, sensing__selection=selection))
-    assert tersense.load(path).patterns.nonzeros > 0
+    imager = train(small_config(tmp_path / "run", train__epochs=1, sensing__selection=selection))
+    assert imager.patterns.nonzeros == (16 * 6 if selection == "matrix" else 64 * 1)
 
 
 def test_a_lapped_camera_trains_and_reconstructs(tmp_path):
     config = small_config(tmp_path / "run", sensing__stride=4, data__crop=24)
-    imager = tersense.load(train(config))
+    imager = train(config)
     assert imager.phi.shape == (4, 8, 8)
     y = imager.sense(torch.randint(0, 256, (30, 41), dtype=torch.uint8).numpy())
     assert imager.reconstruct(y).shape == (30, 41)
+
+
+def test_random_patterns_stay_as_they_were_drawn(tmp_path):
+    config = small_config(tmp_path / "run", sensing__kind="random")
+    before = Run(config, Quiet()).network.sensor.freeze().phi
+    assert (train(config).phi == before).all()
+
+
+def test_a_learned_scale_is_learned(tmp_path):
+    config = small_config(tmp_path / "run", sensing__scale="learned")
+    before = Run(config, Quiet()).network.sensor.scale.detach()
+    assert not torch.equal(train(config).operator.alpha.cpu(), before)
+
+
+def test_a_dense_camera_can_be_evaluated_and_has_no_model_file(tmp_path):
+    camera = train(small_config(tmp_path / "run", sensing__kind="float", train__epochs=8))
+    assert not (tmp_path / "run/model.safetensors").exists()
+    picture = data.camera()[100:164, 100:164]
+    assert score_picture(camera, "camera", picture).psnr > 20
+
+
+def sda_config(out, **changes):
+    config = small_config(out, sensing__kind="float", train__lr=0.003, **changes)
+    options = {"corruption": 0.1, "pretrain_steps": 60, "pretrain_lr": 0.01}
+    return replace(config, reconstructor={"name": "sda", **options})
+
+
+def test_the_stacked_autoencoder_learns_and_resumes_bit_for_bit(tmp_path):
+    whole = train(sda_config(tmp_path / "whole", train__epochs=10))
+    train(sda_config(tmp_path / "halves", train__epochs=4))
+    halves = train(sda_config(tmp_path / "halves", train__epochs=10), resume=True)
+    assert torch.equal(whole.operator.phi, halves.operator.phi)
+    picture = data.camera()[100:164, 100:164]
+    assert score_picture(whole, "camera", picture).psnr > 16
+
+
+def test_pretraining_makes_a_better_start(tmp_path):
+    losses = {}
+    for steps in (0, 200):
+        config = sda_config(tmp_path / str(steps))
+        options = {**config.reconstructor, "pretrain_steps": steps}
+        run = Run(replace(config, reconstructor=options), Quiet())
+        run.network.reconstructor.prepare(run.network.sensor.theta, run._normalised())
+        with torch.no_grad():
+            losses[steps] = run.network(run._crops(run.sampler.epoch(0)[:500])).item()
+    assert losses[200] < losses[0]
 
 
 @pytest.mark.parametrize("request_to_stop", [signal.SIGINT, signal.SIGTERM])

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tersense.images import Picture
-from tersense.sensing import Geometry
+from tersense.recon import Reconstructor
+from tersense.sensing import Geometry, SensingOperator
 
 
 class Camera(ABC):
@@ -46,3 +47,46 @@ class Camera(ABC):
         y = self.sense_planes(pixels[None])
         estimate = self.estimate_planes(y, (picture.shape[0], picture.shape[1]))
         return estimate[0].cpu().numpy(), y.numel()
+
+
+class NetworkCamera(Camera):
+    """Sensing weights of any kind and the network trained with them.
+
+    Args:
+        name: What to call this camera in messages.
+        operator: Φ, its stride and α.
+        mean: μ of the pixels it was trained on.
+        std: σ of the pixels it was trained on.
+        reconstructor: The network.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        operator: SensingOperator,
+        mean: float,
+        std: float,
+        reconstructor: Reconstructor,
+    ) -> None:
+        self.name, self.operator, self.mean, self.std = name, operator, mean, std
+        self.geometry, self.rows = operator.geometry, len(operator.phi)
+        self.device = operator.phi.device
+        self.reconstructor = reconstructor.to(self.device).eval()
+
+    def sense_planes(self, pixels: Tensor) -> Tensor:
+        """Sense gray pictures (N, H, V) uint8 as real numbers; see `Camera`."""
+        return self.operator.forward(pixels.to(self.device).float())
+
+    def estimate_planes(self, y: Tensor, size: tuple[int, int]) -> Tensor:
+        """Reconstruct (N, H, V) from y (N, m, h, w), in one piece; see `Camera`."""
+        return self.reconstruct_planes(y, self.operator.sense_ones(size), size)
+
+    @torch.inference_mode()
+    def reconstruct_planes(self, y: Tensor, ones: Tensor, size: tuple[int, int]) -> Tensor:
+        """Reconstruct pixels (N, H, V) from y (N, m, h, w), given Φ⋆1 (m, h, w).
+
+        Φ⋆1 tells which pixels each window really covers: outside there is no mean to remove.
+        """
+        normalised = (y.to(self.device) - self.mean * ones) / self.std
+        picture: Tensor = self.reconstructor(normalised, self.operator, size)
+        return picture * self.std + self.mean

@@ -271,6 +271,64 @@ def train(
         run_training(settings, resume, display)
 
 
+@app.command()
+def reproduce(
+    table: Annotated[
+        str, typer.Argument(metavar="TABLE", help="rates, sparsity, comparison or ablations.")
+    ],
+    train_folder: Annotated[
+        Path, typer.Option("--train", metavar="DIR", help="Training pictures.")
+    ],
+    test_folders: Annotated[
+        list[Path], typer.Option("--test", metavar="DIR", help="Test pictures; may be repeated.")
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="DIR", help="Where results go.")
+    ] = Path("runs/reproduce"),
+    epochs: Annotated[int, typer.Option("--epochs", metavar="N", help="A model.")] = 50,
+    seconds: Annotated[
+        float, typer.Option("--seconds", metavar="S", help="At most, a model; 0: no limit.")
+    ] = 0.0,
+    stride: Annotated[
+        int, typer.Option("--stride", metavar="S", help="Of the overlapping protocol.")
+    ] = 2,
+    parallel: Annotated[
+        int, typer.Option("--parallel", metavar="P", help="Experiments side by side.")
+    ] = 1,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Everything small: to see that it works.")
+    ] = False,
+    device: DeviceOption = "auto",
+) -> None:
+    """Train and measure what a table of the paper shows, and put the paper's figures beside it.
+
+    What is done already is not done again; an interrupted training goes on.
+
+    Example: tersense reproduce rates --train photos --test Set11 --test BSD68 --parallel 4
+    """
+    from tersense.console import output
+    from tersense.evaluate import write_json
+    from tersense.files import written_whole
+    from tersense.plots import plot_table
+    from tersense.reproduce import TABLES, Options, run_table, to_markdown
+
+    if table not in TABLES:
+        raise typer.BadParameter(f"no table is called {table}; there is: {', '.join(TABLES)}")
+    if min(epochs, parallel, stride) < 1 or seconds < 0:
+        raise typer.BadParameter("--epochs, --parallel and --stride are at least 1, --seconds 0")
+    options = Options(
+        train_folder, tuple(test_folders), out, epochs, seconds, stride, parallel, device, quick
+    )
+    result = run_table(table, options, lambda text: output.print(text, markup=False))
+    text = to_markdown(result)
+    write_json(out / f"{table}.json", result)
+    with written_whole(out / f"{table}.md") as partial:
+        partial.write_text(text, encoding="utf-8")
+    plot_table(result, out / f"{table}.png")
+    output.print(text.split("\n## ")[0], markup=False)
+    output.print(f"{out / table}.md, .json and .png hold all of it")
+
+
 bench_app = typer.Typer(help="Measure speed: ratios, side by side in one run.")
 app.add_typer(bench_app, name="bench", no_args_is_help=True)
 

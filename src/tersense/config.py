@@ -25,6 +25,9 @@ class SensingConfig:
         rate: R, measurements a pixel; m = ⌊R·S²⌋.
         density: γ, the share of non-zero weights; K = ⌊γ·W²⌋.
         selection: Where `top_k_select` looks for the largest: column, row or matrix of Θ.
+        kind: ternary (learned, Algorithm 1), random (ternary, never learned) or float (dense,
+            learned: a baseline without a model file).
+        scale: alpha (the mean magnitude, as in the paper) or learned (a weight a pattern).
     """
 
     window: int = 32
@@ -32,6 +35,8 @@ class SensingConfig:
     rate: float = 0.25
     density: float = 0.05
     selection: str = "column"
+    kind: str = "ternary"
+    scale: str = "alpha"
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,8 @@ class TrainConfig:
         lr: Learning rate of Adam.
         lr_decay: Factor on the learning rate every `lr_decay_epochs`.
         lr_decay_epochs: See `lr_decay`.
+        freeze_epochs: Epochs after which the patterns stay as they are while the reconstructor
+            goes on learning; 0 for never.
         l2: Weight of ½·Σw² over the reconstructor's weight matrices, added to the loss.
         seed: Of everything random.
         device: auto, cpu or cuda.
@@ -87,6 +94,7 @@ class TrainConfig:
     lr: float = 0.01
     lr_decay: float = 0.6
     lr_decay_epochs: int = 5
+    freeze_epochs: int = 0
     l2: float = 0.0
     seed: int = 0
     device: str = "auto"
@@ -191,6 +199,10 @@ def _check(config: Config) -> Config:
     _require(0 < sensing.density <= 1, "sensing.density", sensing.density, "above 0 and at most 1")
     _require(sensing.selection in SELECTIONS, "sensing.selection", sensing.selection,
              "one of " + ", ".join(SELECTIONS))  # fmt: skip
+    _require(sensing.kind in ("ternary", "random", "float"), "sensing.kind", sensing.kind,
+             "ternary, random or float")  # fmt: skip
+    _require(sensing.scale in ("alpha", "learned"), "sensing.scale", sensing.scale,
+             "alpha or learned")  # fmt: skip
     _require(data.crop >= 1, "data.crop", data.crop, "at least 1")
     _require(data.samples >= 0, "data.samples", data.samples, "at least 0")
     _require(train.batch >= 2, "train.batch", train.batch, "at least 2 (batch statistics)")
@@ -199,7 +211,7 @@ def _check(config: Config) -> Config:
     for name in ("lr", "lr_decay"):
         value = getattr(train, name)
         _require(0 < value < math.inf, f"train.{name}", value, "above 0 and finite")
-    for name in ("seconds", "l2", "seed"):
+    for name in ("seconds", "freeze_epochs", "l2", "seed"):
         value = getattr(train, name)
         _require(0 <= value < math.inf, f"train.{name}", value, "at least 0 and finite")
     _require(train.device in ("auto", "cpu", "cuda"), "train.device", train.device,

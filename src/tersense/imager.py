@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tersense.camera import Camera
+from tersense.camera import NetworkCamera
 from tersense.errors import TersenseError
 from tersense.images import Picture, check_picture, from_planes, to_pixels, to_planes
 from tersense.measurements import Header, Measurements
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 TILE_PIXELS = 2**20
 
 
-class Imager(Camera):
+class Imager(NetworkCamera):
     """Patterns and the network trained with them.
 
     Args:
@@ -61,14 +61,10 @@ class Imager(Camera):
         about: dict[str, Any] | None = None,
         device: str | torch.device = "cpu",
     ) -> None:
-        self.name, self.patterns, self.mean, self.std = name, patterns, mean, std
-        self.about = about or {}
-        self.rows = len(patterns)
-        self.device = torch.device(device)
-        self.reconstructor = reconstructor.to(self.device).eval()
-        phi = torch.from_numpy(patterns.phi.astype(np.float32)).to(self.device)
-        self.operator = SensingOperator(phi, patterns.stride, alpha.float().to(self.device))
-        self.geometry = self.operator.geometry
+        phi = torch.from_numpy(patterns.phi.astype(np.float32)).to(device)
+        operator = SensingOperator(phi, patterns.stride, alpha.float().to(device))
+        super().__init__(name, operator, mean, std, reconstructor)
+        self.patterns, self.about = patterns, about or {}
 
     @property
     def phi(self) -> NDArray[np.int8]:
@@ -176,36 +172,13 @@ class Imager(Camera):
         for tile in cut_tiles(self.geometry, size, self.reconstructor.halo, TILE_PIXELS):
             part = torch.from_numpy(y[(..., *tile.windows)].astype(np.float32)) * header.step
             ones = self.operator.sense_ones(size, *tile.windows)
-            planes = self._reconstruct(part, ones, tile.size)[(..., *tile.inside)]
+            planes = self.reconstruct_planes(part, ones, tile.size)[(..., *tile.inside)]
             yield tile.place, from_planes(planes.cpu().numpy())
 
     def capture(self, picture: Picture) -> tuple[NDArray[Any], int]:
         """Sense and reconstruct one gray picture (H, V); see `Camera`."""
         y = self.sense(picture)
         return self.estimate(y), y.values.size
-
-    def sense_planes(self, pixels: Tensor) -> Tensor:
-        """Sense gray pictures (N, H, V) uint8 as real numbers; see `Camera`."""
-        return self.operator.forward(pixels.to(self.device).float())
-
-    def estimate_planes(self, y: Tensor, size: tuple[int, int]) -> Tensor:
-        """Reconstruct a batch of gray pictures of equal size, in one piece.
-
-        Args:
-            y: (N, m, h, w), as sensed.
-            size: (H, V) of the pictures.
-
-        Returns:
-            (N, H, V) float32 on the pixel scale.
-        """
-        return self._reconstruct(y, self.operator.sense_ones(size), size)
-
-    @torch.inference_mode()
-    def _reconstruct(self, y: Tensor, ones: Tensor, size: tuple[int, int]) -> Tensor:
-        # Φ⋆1 counts the pixels that each window really covers: outside there is no mean to remove.
-        normalised = (y.to(self.device) - self.mean * ones) / self.std
-        picture: Tensor = self.reconstructor(normalised, self.operator, size)
-        return picture * self.std + self.mean
 
 
 def _picture_shape(header: Header) -> tuple[int, ...]:

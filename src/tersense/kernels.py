@@ -17,10 +17,7 @@ writes LLVM's portable vector code, for AVX-512, AVX2, SSE2 and NEON alike.
 """
 
 import functools
-import itertools
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +26,8 @@ from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from tersense.workers import share
 
 CHUNK = 128  # the sum of 128 pixels still fits int16: 128 * 255 = 32640
 STRIP_BYTES = 256 * 1024  # the planes of a strip of the picture stay in the second-level cache
@@ -73,52 +72,62 @@ def _pick(builder: Any, a: Any, b: Any, lanes: list[int]) -> Any:
     return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(_I32, len(lanes)), lanes))
 
 
-def _adder(lanes: int) -> Callable[..., None]:
-    """Make the intrinsic that adds a chunk of a pattern to ``lanes`` neighbouring sums.
+def _summer(lanes: int) -> Callable[..., None]:
+    """Make the intrinsic that takes one measurement of ``lanes`` neighbouring windows.
 
     Bytes are added two at a time, as 16-bit words.  ``total`` sums the words and ``upper`` their
     upper bytes, so the lower bytes sum to ``total - 256 * upper``.  Words may wrap around on the
-    way: what comes out fits.
+    way: what comes out of a chunk fits.
     """
     words = ir.VectorType(_I16, lanes // 2)
     eight = ir.Constant(words, [8] * (lanes // 2))
     in_turn = [k // 2 + k % 2 * (lanes // 2) for k in range(lanes)]  # low, high, low, high, ...
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        sums, planes, offsets = (_data(context, builder, signature, args, k) for k in (0, 2, 3))
-        _, n, _, _, plus, minus, stop = args
-        zero = ir.Constant(words, None)
-        total = cgutils.alloca_once_value(builder, zero)  # type: ignore[no-untyped-call]
-        upper = cgutils.alloca_once_value(builder, zero)  # type: ignore[no-untyped-call]
-        for begin, end, combine in (plus, minus, builder.add), (minus, stop, builder.sub):
-            with cgutils.for_range_slice(builder, begin, end, _I64(1)) as (k, _):
-                offset = builder.sext(builder.load(builder.gep(offsets, [k])), _I64)
-                place = _vector_at(builder, planes, builder.add(n, offset), lanes)
-                pixels = builder.bitcast(builder.load(place, align=1), words)
-                builder.store(combine(builder.load(total), pixels), total)
-                pixels = builder.lshr(pixels, eight)
-                builder.store(combine(builder.load(upper), pixels), upper)
-        high = builder.load(upper)
-        low = builder.sub(builder.load(total), builder.shl(high, eight))
-        chunk = _pick(builder, low, high, in_turn)
-        place = _vector_at(builder, sums, n, lanes)
-        before = builder.load(place, align=1)
-        if before.type != chunk.type:  # int32 sums
-            chunk = builder.sext(chunk, before.type)
-        builder.store(builder.add(before, chunk), place, align=1)
+        target, planes, offsets, chunks = (
+            _data(context, builder, signature, args, k) for k in (0, 2, 4, 5)
+        )
+        _, at, _, n, _, _, first, last = args
+        place = _vector_at(builder, target, at, lanes)
+        total, upper, sums = (
+            cgutils.alloca_once(builder, kind)  # type: ignore[no-untyped-call]
+            for kind in (words, words, place.type.pointee)
+        )
+        builder.store(ir.Constant(sums.type.pointee, None), sums)
+        with cgutils.for_range_slice(builder, first, last, _I64(1)) as (c, _):
+            starts = builder.gep(chunks, [builder.mul(c, _I64(3))])
+            plus, minus, stop = (builder.load(builder.gep(starts, [_I64(k)])) for k in range(3))
+            for variable in total, upper:
+                builder.store(ir.Constant(words, None), variable)
+            for begin, end, combine in (plus, minus, builder.add), (minus, stop, builder.sub):
+                with cgutils.for_range_slice(builder, begin, end, _I64(1)) as (k, _):
+                    offset = builder.sext(builder.load(builder.gep(offsets, [k])), _I64)
+                    source = _vector_at(builder, planes, builder.add(n, offset), lanes)
+                    pixels = builder.bitcast(builder.load(source, align=1), words)
+                    builder.store(combine(builder.load(total), pixels), total)
+                    pixels = builder.lshr(pixels, eight)
+                    builder.store(combine(builder.load(upper), pixels), upper)
+            high = builder.load(upper)
+            low = builder.sub(builder.load(total), builder.shl(high, eight))
+            chunk = _pick(builder, low, high, in_turn)
+            if chunk.type != sums.type.pointee:  # int32 sums
+                chunk = builder.sext(chunk, sums.type.pointee)
+            builder.store(builder.add(builder.load(sums), chunk), sums)
+        builder.store(builder.load(sums), place, align=1)
         return context.get_dummy_value()
 
-    def add(
-        _: Any, sums: Any, n: Any, planes: Any, offsets: Any, plus: Any, minus: Any, stop: Any
-    ) -> Any:
-        """Add ``planes[n + k + offsets[plus:minus]]`` to ``sums[n + k]``, take minus:stop off."""
+    def take(
+        _: Any, target: Any, at: Any, planes: Any, n: Any, offsets: Any, chunks: Any, first: Any,
+        last: Any,
+    ) -> Any:  # fmt: skip
+        """Sum ``planes[n + k + offset]`` over ``chunks[first:last]`` into ``target[at + k]``."""
         i64 = types.int64
-        return types.void(sums, i64, planes, offsets, i64, i64, i64), emit
+        return types.void(target, i64, planes, i64, offsets, chunks, i64, i64), emit
 
-    return _intrinsic(add)
+    return _intrinsic(take)
 
 
-_add_128, _add_64 = _adder(128), _adder(64)
+_sum_128, _sum_64 = _summer(128), _summer(64)
 
 
 @_intrinsic
@@ -183,12 +192,12 @@ def _copy(source: Array, target: Array) -> None:
 
 
 @_compiled
-def _deal(pixels: Array, cells: int, planes: Array, at: int, layout: _Layout) -> None:
-    """Deal a pixel row of ``cells`` cells out to S planes, from byte ``at`` on."""
+def _deal(pixels: Array, x: int, cells: int, planes: Array, at: int, layout: _Layout) -> None:
+    """Deal ``cells`` cells of a pixel row, from ``x`` on, out to S planes, from ``at`` on."""
     stride, size = layout.stride, layout.size
     for q in range(0, stride, 16):
         for j in range(0, cells, 32):
-            _transpose(pixels, j * stride + q, stride, planes, at + q * size + j, size)
+            _transpose(pixels, x + j * stride + q, stride, planes, at + q * size + j, size)
 
 
 @_compiled
@@ -205,9 +214,10 @@ def _take_apart(
 
     Rows are dealt in whole tiles.  What a tile writes too much lies where a later one writes, or
     behind everything.  ``padded`` holds one pixel row of all the cells, with zeros around the
-    picture; rows of the picture that fill their tiles do without.
+    picture; rows of the picture that fill their tiles do without.  ``pixels`` is not sliced for
+    them: to count references to a slice waits for all that is being written.
     """
-    height, width = image.shape
+    (height, width), pixels = image.shape, image.reshape(image.size)
     stride, pitch = layout.stride, layout.pitch
     as_is = layout.lead == 0 and _reach(pitch, stride) <= width and top + rows * stride <= height
     for p in range(stride):
@@ -215,7 +225,7 @@ def _take_apart(
         for i in range(rows):
             y = top + i * stride + p
             if as_is:
-                _deal(image[y], pitch, planes, at + i * pitch, layout)
+                _deal(pixels, y * width, pitch, planes, at + i * pitch, layout)
                 continue
             inside = padded[i * pitch * stride + layout.lead :][:width]
             if 0 <= y < height:
@@ -223,7 +233,7 @@ def _take_apart(
             else:
                 inside[:] = 0
         if not as_is:
-            _deal(padded, rows * pitch, planes, at, layout)
+            _deal(padded, 0, rows * pitch, planes, at, layout)
 
 
 @_compiled
@@ -250,42 +260,36 @@ def _sense(
     planes = space[-space.ctypes.data % 64 :]  # vectors that cross no cache line load faster
     padded = np.zeros(_reach((depth + halo) * pitch, stride), np.uint8)
     sums = np.empty(depth * pitch + 128, out.dtype)
-    flat = out.reshape(m, rows * w)
+    flat = out.reshape(out.size)
     for i0 in range(begin, end, depth):
         deep = min(depth, end - i0)
-        joined = deep if pitch == w else 1  # window rows that follow each other without a gap
         top = (first + i0) * stride - lead
         _take_apart(image, top, deep + halo, layout, padded, planes)
         lanes = (deep - 1) * pitch + w
+        # Windows without gaps are sensed straight into ``out``, the last ones twice if need be.
+        direct = pitch == w and (lanes == 64 or lanes >= 128)
+        target, room = (flat, lanes) if direct else (sums, sums.size)
         ahead = (top + (deep + halo) * stride) * width
         share = deep * stride * width // max(m, 1) + 1
         for r in range(m):
             # Memory is slower than the sums, so ask early for the next strip and the next row.
             for k in range(ahead + r * share, min(ahead + (r + 1) * share, image.size), 64):
                 _prefetch(image, k)
-            below = (min(r + 1, m - 1) * rows + i0) * w
+            here = (r * rows + i0) * w
+            below = here + rows * w if r + 1 < m else here
             for k in range(below, below + deep * w, 64 // out.itemsize):
                 _prefetch(out, k)
-            sums[:] = 0
-            for c in range(bounds[r], bounds[r + 1]):
-                plus, minus, stop = chunks[c]
-                for n in range(0, lanes, 128):
-                    if lanes - n > 64:
-                        _add_128(sums, n, planes, offsets, plus, minus, stop)
-                    else:
-                        _add_64(sums, n, planes, offsets, plus, minus, stop)
-            for i in range(0, deep, joined):
-                _copy(sums[i * pitch : i * pitch + joined * w], flat[r, (i0 + i) * w :])
-
-
-@functools.cache
-def _helpers(count: int) -> ThreadPoolExecutor:
-    """Keep threads for the next call: to start them takes as long as to sense a megapixel."""
-    return ThreadPoolExecutor(count)
-
-
-if hasattr(os, "register_at_fork"):  # a forked process has the pool but not its threads
-    os.register_at_fork(after_in_child=_helpers.cache_clear)
+            at = here if direct else 0
+            for n in range(0, lanes, 128):
+                if lanes - n > 64:
+                    k = min(n, room - 128)
+                    _sum_128(target, at + k, planes, k, offsets, chunks, bounds[r], bounds[r + 1])
+                else:
+                    k = min(n, room - 64)
+                    _sum_64(target, at + k, planes, k, offsets, chunks, bounds[r], bounds[r + 1])
+            if not direct:
+                for i in range(deep):
+                    _copy(sums[i * pitch : i * pitch + w], flat[here + i * w :])
 
 
 class AddOnlySensor:
@@ -351,13 +355,7 @@ class AddOnlySensor:
         )
         if out.shape[1] * self._stride * image.shape[1] < THREAD_PIXELS:
             threads = 1
-        ends = [out.shape[1] * k // threads for k in range(threads + 1)]
-        others = [
-            _helpers(threads - 1).submit(task, *part) for part in itertools.pairwise(ends[1:])
-        ]
-        task(0, ends[1])
-        for other in others:
-            other.result()
+        share(task, out.shape[1], threads)
         return out
 
     def _plan(self, rows: int, width: int) -> tuple[_Layout, Array]:

@@ -1,5 +1,7 @@
 """Plots of measured figures (extra `plot`)."""
 
+import math
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +40,39 @@ def plot_sensing(result: dict[str, Any], path: Path) -> None:
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=7, frameon=False)
     _save(figure, path)
+
+
+def plot_table(result: dict[str, Any], path: Path) -> None:
+    """Draw a table of `tersense.reproduce`: PSNR of each row on each set, the paper's beside it."""
+    rows = result["rows"]
+    figure = _figure(max(7, 0.9 * len(rows) + 3), 5)
+    axis = figure.subplots()
+    places = range(len(rows))
+    for name in rows[0]["sets"]:
+        means = [_overlapping_mean(row["sets"][name]) for row in rows]
+        axis.plot(places, means, "o-", label=name)
+    for number, which in enumerate(("first", "second")):
+        known = [(k, row["published"][number]) for k, row in enumerate(rows)]
+        known = [(k, value) for k, value in known if value is not None]
+        if known:
+            axis.plot(*zip(*known, strict=True), "k*" if number == 0 else "kx", ms=11,
+                      label=f"paper, its {which} set")  # fmt: skip
+    axis.set_xticks(places, [_folded(row["label"]) for row in rows], fontsize=8)
+    axis.set(ylabel="PSNR (dB), overlapping windows", title=result["table"])
+    axis.grid(alpha=0.3)
+    figure.legend(loc="outside right upper", frameon=False)
+    _save(figure, path)
+
+
+def _overlapping_mean(figures: dict[str, Any]) -> float:
+    """Return the mean PSNR, NaN (not drawn) where this protocol was not measured."""
+    if "overlapping" not in figures:
+        return math.nan
+    return float(figures["overlapping"]["mean"]["psnr"])
+
+
+def _folded(label: str) -> str:
+    return "\n".join(textwrap.wrap(label, 13))
 
 
 def require_plot_format(path: Path) -> None:

@@ -105,6 +105,8 @@ class TernarySensor(nn.Module):
         rate: R = m/S², measurements a pixel.
         density: γ, the share of non-zero entries.
         selection: How `top_k_select` spends them.
+        learn: Whether Θ is trained; otherwise the patterns stay random.
+        learned_scale: Whether the scale of each pattern is a weight of its own instead of α.
     """
 
     def __init__(
@@ -114,6 +116,8 @@ class TernarySensor(nn.Module):
         rate: float = 0.25,
         density: float = 0.05,
         selection: Selection = "column",
+        learn: bool = True,
+        learned_scale: bool = False,
     ) -> None:
         super().__init__()
         m, n = rows_for_rate(rate, stride), window**2
@@ -121,11 +125,14 @@ class TernarySensor(nn.Module):
         per_pattern = nonzeros_for_density(density, n)
         per_pixel = nonzeros_for_density(density, m)
         self.k = {"column": per_pattern, "row": per_pixel, "matrix": m * per_pattern}[selection]
-        self.theta = nn.Parameter(nn.init.xavier_uniform_(torch.empty(m, n)))
+        theta = nn.init.xavier_uniform_(torch.empty(m, n))
+        self.theta = nn.Parameter(theta, requires_grad=learn)
+        self.scale = nn.Parameter(ternarize(theta, self.k, selection)[1]) if learned_scale else None
 
     def forward(self) -> tuple[Tensor, Tensor]:
         """Return Φ (m, W, W) as float, differentiable straight through, and α (m,)."""
         phi, alpha = ternarize(self.theta, self.k, self.selection)
+        alpha = alpha if self.scale is None else self.scale
         return phi.view(-1, self.window, self.window), alpha
 
     def freeze(self) -> "Patterns":

@@ -12,19 +12,21 @@ import json
 import math
 import platform
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from tersense import __version__
+from tersense.baselines.dense import DenseSensor
+from tersense.camera import NetworkCamera
 from tersense.checkpoint import read_checkpoint, stop_requests, write_checkpoint
-from tersense.config import Config, write_toml
-from tersense.data import CropSampler, open_pictures, quietly
+from tersense.config import Config, SensingConfig, write_toml
+from tersense.data import CropSampler, PackedPictures, open_pictures, quietly
 from tersense.devices import choose_device
 from tersense.errors import TersenseError
 from tersense.evaluate import score_picture
@@ -33,7 +35,7 @@ from tersense.imager import Imager
 from tersense.images import Picture, find_images, read_gray
 from tersense.models import build_reconstructor, write_model
 from tersense.sensing import Geometry, SensingOperator
-from tersense.ternary import TernarySensor
+from tersense.ternary import Selection, TernarySensor
 
 _STEPS_BETWEEN_LOOKS = 100  # looking at the loss makes the host wait for the GPU
 _SETTLING_BATCHES = 20
@@ -80,7 +82,7 @@ class JointNetwork(nn.Module):
         super().__init__()
         sensing = config.sensing
         self.mean, self.std, self.l2 = mean, std, config.train.l2
-        self.sensor = TernarySensor(**asdict(sensing))
+        self.sensor = _build_sensor(sensing)
         options = dict(config.reconstructor)
         self.reconstructor = build_reconstructor(
             options.pop("name"),
@@ -102,13 +104,34 @@ class JointNetwork(nn.Module):
         return loss
 
     @torch.no_grad()
-    def to_imager(self, name: str, about: dict[str, Any]) -> Imager:
-        """Return the camera as it is now; it shares the reconstructor's weights."""
-        _, alpha = self.sensor()
-        return Imager(
-            name, self.sensor.freeze(), alpha, self.mean, self.std, self.reconstructor, about,
-            alpha.device,
-        )  # fmt: skip
+    def to_camera(self, name: str, about: dict[str, Any]) -> NetworkCamera:
+        """Return the camera as it is now; it shares the reconstructor's weights.
+
+        A ternary camera is an `Imager`; a dense one can be evaluated, but has no model file.
+        """
+        phi, alpha = self.sensor()
+        if isinstance(self.sensor, TernarySensor):
+            patterns = self.sensor.freeze()
+            return Imager(
+                name, patterns, alpha, self.mean, self.std, self.reconstructor, about, phi.device
+            )
+        operator = SensingOperator(phi.clone(), self.sensor.stride, alpha)
+        return NetworkCamera(name, operator, self.mean, self.std, self.reconstructor)
+
+
+def _build_sensor(sensing: SensingConfig) -> TernarySensor | DenseSensor:
+    window, stride, rate = sensing.window, sensing.stride, sensing.rate
+    if sensing.kind == "float":
+        return DenseSensor(window, stride, rate)
+    return TernarySensor(
+        window,
+        stride,
+        rate,
+        sensing.density,
+        cast(Selection, sensing.selection),
+        learn=sensing.kind == "ternary",
+        learned_scale=sensing.scale == "learned",
+    )
 
 
 class Run:
@@ -140,8 +163,14 @@ class Run:
         torch.manual_seed(train.seed)
         self.network = JointNetwork(config, *self.pictures.mean_and_std()).to(self.device).train()
         self.learning_rate = torch.tensor(train.lr, device=self.device)
+        self.sensor_rate = self.learning_rate.clone()  # 0 once the patterns are frozen
+        learned = [w for w in self.network.sensor.parameters() if w.requires_grad]
+        groups: list[dict[str, Any]] = [
+            {"params": list(self.network.reconstructor.parameters())},
+            {"params": learned, "lr": self.sensor_rate},
+        ]
         self.optimizer = torch.optim.Adam(
-            self.network.parameters(),
+            groups,
             lr=self.learning_rate,
             fused=True,
             capturable=self.device.type == "cuda",
@@ -168,6 +197,8 @@ class Run:
 
     def train(self) -> str:
         """Train to the end, the time limit or a request to stop; return why it ended."""
+        if self.step == 0:
+            self.network.reconstructor.prepare(self.network.sensor.theta, self._normalised())
         train_step = self._make_step()
         limit = self.config.train.seconds or math.inf
         with stop_requests() as stop:
@@ -226,7 +257,10 @@ class Run:
 
     def _set_learning_rate(self, epoch: int) -> None:
         train = self.config.train
-        self.learning_rate.fill_(train.lr * train.lr_decay ** (epoch // train.lr_decay_epochs))
+        rate = train.lr * train.lr_decay ** (epoch // train.lr_decay_epochs)
+        frozen = 0 < train.freeze_epochs <= epoch
+        self.learning_rate.fill_(rate)
+        self.sensor_rate.fill_(0.0 if frozen else rate)
 
     def _make_step(self) -> Callable[[Tensor], Tensor]:
         """Return the function that trains on the crops at given locations and gives the loss."""
@@ -253,6 +287,14 @@ class Run:
     def _crops(self, locations: Tensor) -> Tensor:
         return self.pictures.crops(locations, self.config.data.crop).to(self.device)
 
+    def _normalised(self) -> Iterator[Tensor]:
+        """Yield normalised batches of the first epoch, over and over."""
+        batch, locations = self.config.train.batch, self.sampler.epoch(0)
+        while True:
+            for number in range(self.steps_per_epoch):
+                pixels = self._crops(locations[number * batch : (number + 1) * batch])
+                yield (pixels.float() - self.network.mean) / self.network.std
+
     @torch.no_grad()
     def settle(self) -> None:
         """Take the statistics of batch normalisation anew, with Φ as it is now.
@@ -272,14 +314,29 @@ class Run:
         for norm, momentum in zip(norms, momenta, strict=True):
             norm.momentum = momentum
 
+    @torch.no_grad()
+    def mean_loss(self, pictures: PackedPictures, crops: int = 20_000) -> float:
+        """Return the loss, as at inference and without ℓ2, on random crops of some pictures."""
+        batch = self.config.train.batch
+        sampler = CropSampler(pictures.to(self.device), self.config.data.crop, crops, seed=1)
+        locations = sampler.epoch(0)
+        was_training, l2 = self.network.training, self.network.l2
+        self.network.eval().l2 = 0.0
+        losses = [
+            self.network(sampler.pictures.crops(part, sampler.crop).to(self.device)) * len(part)
+            for part in torch.split(locations, batch)
+        ]
+        self.network.train(was_training).l2 = l2
+        return float(torch.stack(losses).sum() / crops)
+
     def validate(self) -> None:
         """Measure PSNR on the validation pictures and log it."""
         if not self.validation:
             return
         self.settle()
         self.network.eval()
-        imager = self.network.to_imager("validation", {})
-        scores = [score_picture(imager, name, picture) for name, picture in self.validation]
+        camera = self.network.to_camera("validation", {})
+        scores = [score_picture(camera, name, picture) for name, picture in self.validation]
         self.network.train()
         psnr = float(np.mean([score.psnr for score in scores]))
         self._log(validation_psnr=psnr)
@@ -300,8 +357,8 @@ class Run:
         state = read_checkpoint(path, self.network, self.optimizer)
         self.step, self.seconds = int(state["step"]), float(state["seconds"])
 
-    def save_model(self) -> Path:
-        """Write the model file of the run."""
+    def finish(self) -> NetworkCamera:
+        """Settle and return the camera as it is now; write the model file of a ternary one."""
         self.settle()
         about = {
             "recipe": {k: v for k, v in asdict(self.config).items() if k != "data"},
@@ -313,10 +370,11 @@ class Run:
             "machine": _machine(self.device),
             "tersense": __version__,
         }  # fmt: skip
-        path = self.folder / "model.safetensors"
-        write_model(path, self.network.to_imager(self.folder.name, about))
-        self.network.train()
-        return path
+        self.network.eval()
+        camera = self.network.to_camera(self.folder.name, about)
+        if isinstance(camera, Imager):
+            write_model(self.folder / "model.safetensors", camera)
+        return camera
 
     def _log(self, **values: float) -> None:
         entry = {"step": self.step, "seconds": round(self.seconds, 3), **values}
@@ -324,8 +382,8 @@ class Run:
             file.write(json.dumps(entry) + "\n")
 
 
-def train(config: Config, resume: bool = False, watcher: Watcher | None = None) -> Path:
-    """Train a camera and return its model file.
+def train(config: Config, resume: bool = False, watcher: Watcher | None = None) -> NetworkCamera:
+    """Train a camera; a ternary one is also written to `model.safetensors` in the run folder.
 
     Args:
         config: All settings; results go to `config.train.out`.
@@ -344,9 +402,9 @@ def train(config: Config, resume: bool = False, watcher: Watcher | None = None) 
         run.load_checkpoint()
         watcher.line(f"continuing at step {run.step} of {run.total_steps}")
     why = run.train()
-    path = run.save_model()
-    watcher.line(f"{why}: step {run.step}, {run.seconds:.1f} s of steps; the model is {path}")
-    return path
+    camera = run.finish()
+    watcher.line(f"{why}: step {run.step}, {run.seconds:.1f} s of steps; results in {folder}")
+    return camera
 
 
 def _check_folder(folder: Path, config: Config, resume: bool) -> None:

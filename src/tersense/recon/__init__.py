@@ -7,7 +7,7 @@ else needs to know about it. See `Reconstructor` for what it is given.
 import importlib
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from torch import Tensor, nn
@@ -36,6 +36,14 @@ class Reconstructor(nn.Module, ABC):
     def __init__(self, geometry: Geometry, patterns: int, options: Any) -> None:
         super().__init__()
         self.geometry, self.patterns, self.options = geometry, patterns, options
+
+    def prepare(self, theta: Tensor, batches: Iterable[Tensor]) -> None:
+        """Get ready before the first step of a training; most have nothing to do.
+
+        Args:
+            theta: The sensing weights Θᵀ (m, n), which may be changed.
+            batches: Normalised crops (N, H, V), as many as are asked for.
+        """
 
     @abstractmethod
     def forward(self, y: Tensor, operator: SensingOperator, size: tuple[int, int]) -> Tensor:

@@ -43,10 +43,10 @@ class MlpReconstructor(Reconstructor):
         self.halo = geometry.cells - 1  # the windows that share a pixel
         layers: list[nn.Module] = []
         for inputs, outputs in pairwise((patterns, *options.hidden)):
-            layers += [_fully_connected(inputs, outputs), nn.ReLU(), nn.BatchNorm1d(outputs)]
+            layers += [fully_connected(inputs, outputs), nn.ReLU(), nn.BatchNorm1d(outputs)]
         inputs, outputs = (patterns, *options.hidden)[-1], geometry.window**2
         self.layers = nn.Sequential(
-            *layers, _fully_connected(inputs, outputs), nn.BatchNorm1d(outputs)
+            *layers, fully_connected(inputs, outputs), nn.BatchNorm1d(outputs)
         )
 
     def forward(self, y: Tensor, operator: SensingOperator, size: tuple[int, int]) -> Tensor:
@@ -74,7 +74,8 @@ def average_windows(windows: Tensor, geometry: Geometry, size: tuple[int, int]) 
     return picture[:, : size[0], : size[1]]
 
 
-def _fully_connected(inputs: int, outputs: int) -> nn.Linear:
+def fully_connected(inputs: int, outputs: int) -> nn.Linear:
+    """Return a layer with Xavier weights and no bias to begin with."""
     layer = nn.Linear(inputs, outputs)
     nn.init.xavier_uniform_(layer.weight)
     nn.init.zeros_(layer.bias)

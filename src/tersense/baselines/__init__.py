@@ -1,0 +1,1 @@
+"""What the learned camera is compared with."""
