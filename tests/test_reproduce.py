@@ -1,0 +1,140 @@
+"""The paper's tables, small: they run, resume, refuse to mix, and hold what they say."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from skimage import data
+
+import tersense.reproduce
+from tersense.cli import main
+from tersense.errors import TersenseError
+from tersense.images import write_image
+from tersense.reproduce import (
+    PUBLISHED_DENSITIES,
+    PUBLISHED_RATES,
+    TABLES,
+    Experiment,
+    Options,
+    recipe,
+    run_experiment,
+    run_table,
+    to_markdown,
+)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    train, test = tmp_path_factory.mktemp("photos"), tmp_path_factory.mktemp("Stand-in")
+    write_image(train / "a.png", data.astronaut())
+    write_image(train / "b.png", data.coffee())
+    write_image(test / "camera.png", data.camera()[100:148, 200:240])
+    write_image(test / "moon.png", data.moon()[100:148, 200:240])
+    return train, test
+
+
+def quick(folders, out, **changes):
+    settings = {"epochs": 1, "quick": True, "device": "cpu"} | changes
+    return Options(folders[0], (folders[1],), out, **settings)
+
+
+def test_a_table_has_markdown_json_and_a_plot(folders, tmp_path, capsys):
+    arguments = ["reproduce", "sparsity", "--quick", "--epochs", "1", "-o", str(tmp_path / "out")]
+    folders_given = ["--train", str(folders[0]), "--test", str(folders[1])]
+    assert main([*arguments, *folders_given]) == 0
+    text = (tmp_path / "out/sparsity.md").read_text()
+    result = json.loads((tmp_path / "out/sparsity.json").read_text())
+    assert (tmp_path / "out/sparsity.png").read_bytes().startswith(b"\x89PNG")
+    for published in PUBLISHED_DENSITIES.values():
+        assert f"{published:.2f}" in text
+    for row in result["rows"]:
+        figures = row["sets"][folders[1].name]
+        assert f"{figures['overlapping']['mean']['psnr']:.2f}" in text
+        for image in figures["overlapping"]["images"]:
+            assert f"{image['psnr']:.2f}" in text
+    assert "not public" in text
+
+
+def test_the_comparison_runs_every_method(folders, tmp_path):
+    result = run_table("comparison", quick(folders, tmp_path), say=lambda text: None)
+    figures = {row["name"]: row["sets"][folders[1].name] for row in result["rows"]}
+    assert set(figures) == {
+        "r0.25-d0.05", "float", "random", "sda", "tv-5", "bp-5", "bp-dense"
+    }  # fmt: skip
+    assert "overlapping" not in figures["tv-5"]
+    for name in ("r0.25-d0.05", "float", "random", "tv-5", "bp-5", "bp-dense"):
+        assert figures[name]["own geometry"]["mean"]["psnr"] > 15, name
+    assert re.search(r"total variation.*–", to_markdown(result))
+
+
+def test_what_is_done_is_not_done_again(folders, tmp_path, monkeypatch):
+    options = quick(folders, tmp_path)
+    experiments = TABLES["rates"]()[:2]
+    run_table("rates", options, lambda text: None, experiments)
+    (tmp_path / experiments[1].name / "result.json").unlink()
+    done = []
+    honest = run_experiment
+    monkeypatch.setattr(
+        tersense.reproduce, "run_experiment", lambda e, o: (done.append(e.name), honest(e, o))[1]
+    )
+    run_table("rates", options, lambda text: None, experiments)
+    assert done == [experiments[1].name]
+
+
+def test_an_interrupted_training_goes_on(folders, tmp_path):
+    experiment = TABLES["rates"]()[0]
+    whole = run_experiment(experiment, quick(folders, tmp_path / "whole", epochs=3))
+    run_experiment(experiment, quick(folders, tmp_path / "parts", epochs=1))
+    (tmp_path / "parts" / experiment.name / "result.json").unlink()
+    parts = run_experiment(experiment, quick(folders, tmp_path / "parts", epochs=3))
+    assert parts["steps"] == whole["steps"]
+    assert parts["sets"][folders[1].name]["own geometry"]["mean"] == pytest.approx(
+        whole["sets"][folders[1].name]["own geometry"]["mean"]
+    )
+
+
+def test_results_of_another_protocol_are_not_mixed_in(folders, tmp_path):
+    experiments = TABLES["rates"]()[:1]
+    run_table("rates", quick(folders, tmp_path), lambda text: None, experiments)
+    with pytest.raises(TersenseError, match="other settings, data or protocol"):
+        run_table("rates", quick(folders, tmp_path, epochs=2), lambda text: None, experiments)
+
+
+def test_experiments_side_by_side_give_the_same_figures(folders, tmp_path):
+    experiments = TABLES["rates"]()[:2]
+    figures = []
+    for name, parallel in (("one", 1), ("two", 2)):
+        options = quick(folders, tmp_path / name, parallel=parallel)
+        result = run_table("rates", options, lambda text: None, experiments)
+        means = [r["sets"][folders[1].name]["own geometry"]["mean"] for r in result["rows"]]
+        figures.append([mean["psnr"] for mean in means])
+    assert figures[0] == pytest.approx(figures[1])
+
+
+def test_the_recipes_are_the_papers(folders, tmp_path):
+    options = Options(folders[0], (folders[1],), tmp_path, device="cpu")
+    for rate, experiment in zip(PUBLISHED_RATES, TABLES["rates"](), strict=True):
+        config = recipe(experiment, options)
+        assert config.sensing.rate == int(1024 * rate) / 1024
+        assert config.sensing.density == 0.1
+        assert (config.train.epochs, config.train.batch, config.data.samples) == (50, 5000, 5e6)
+        assert (config.train.lr, config.train.lr_decay, config.train.lr_decay_epochs) == (
+            0.01, 0.6, 5,
+        )  # fmt: skip
+
+
+def test_losses_on_training_and_unseen_crops_are_told(folders, tmp_path):
+    result = run_experiment(Experiment("plain", "plain"), quick(folders, tmp_path))
+    assert 0 < result["training_loss"] < 64
+    assert np.isfinite(result["unseen_loss"][folders[1].name])
+
+
+@pytest.mark.parametrize(
+    "arguments", [["nothing"], ["rates", "--epochs", "0"], ["rates", "--parallel", "0"]]
+)
+def test_impossible_requests_are_one_line(folders, tmp_path, capsys, arguments):
+    given = ["--train", str(folders[0]), "--test", str(folders[1]), "-o", str(tmp_path / "out")]
+    assert main(["reproduce", *arguments, *given]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
