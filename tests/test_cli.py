@@ -14,7 +14,9 @@ from tersense.images import read_image, write_image
 from tersense.measurements import Measurements
 from tersense.models import ZOO, names
 
-COMMANDS = ("demo", "models", "info", "sense", "reconstruct", "evaluate", "train")
+COMMANDS = (
+    "demo", "models", "info", "sense", "reconstruct", "evaluate", "train", "reproduce", "bench sense"
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -93,7 +95,7 @@ def test_train_trains(capsys, tmp_path):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_has_an_example(capsys, command):
-    code, out, _ = run(capsys, command, "--help")
+    code, out, _ = run(capsys, *command.split(), "--help")
     assert code == 0
     assert f"Example: tersense {command}" in out
 
