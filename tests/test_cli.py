@@ -15,7 +15,8 @@ from tersense.measurements import Measurements
 from tersense.models import ZOO, names
 
 COMMANDS = (
-    "demo", "models", "info", "sense", "reconstruct", "evaluate", "train", "reproduce", "bench sense"
+    "demo", "models", "info", "sense", "reconstruct", "evaluate", "train", "reproduce",
+    "bench sense",
 )  # fmt: skip
 
 

@@ -16,7 +16,8 @@ import tersense
 from tersense.config import build_config, read_config
 from tersense.errors import TersenseError
 from tersense.evaluate import score_picture
-from tersense.train import JointNetwork, Quiet, Run, train
+from tersense.joint import JointNetwork
+from tersense.train import Quiet, Run, train
 
 
 def small_config(out, **changes):

@@ -1,11 +1,8 @@
 """Train patterns and reconstructor together: Algorithm 1.
 
-    pixels ──normalise──▶ x ──Φ──▶ y ──reconstructor──▶ x̂,   loss = mean over crops of ‖x − x̂‖²
-                             ▲
-    Θ ──top-K, sign──▶ Φ, α ─┘     (the gradient at Φ is given to Θ unchanged)
-
-The loop is the same for every reconstructor. Everything random is a function of the seed and the
-epoch, so a run that was stopped continues as if it never had been.
+The network and its loss are in `joint`; the loop is the same for every reconstructor. Everything
+random is a function of the seed and the epoch, so a run that was stopped continues as if it never
+had been.
 """
 
 import json
@@ -15,31 +12,29 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from tersense import __version__
-from tersense.baselines.dense import DenseSensor
 from tersense.camera import NetworkCamera
 from tersense.checkpoint import read_checkpoint, stop_requests, write_checkpoint
-from tersense.config import Config, SensingConfig, write_toml
+from tersense.config import Config, write_toml
 from tersense.data import CropSampler, PackedPictures, open_pictures, quietly
 from tersense.devices import choose_device
 from tersense.errors import TersenseError
 from tersense.evaluate import score_picture
 from tersense.files import make_folder, written_whole
+from tersense.graphs import replayed
 from tersense.imager import Imager
 from tersense.images import Picture, find_images, read_gray
-from tersense.models import build_reconstructor, write_model
-from tersense.sensing import Geometry, SensingOperator
-from tersense.ternary import Selection, TernarySensor
+from tersense.joint import JointNetwork
+from tersense.models import write_model
 
 _STEPS_BETWEEN_LOOKS = 100  # looking at the loss makes the host wait for the GPU
 _SETTLING_BATCHES = 20
-_EAGER_STEPS = 3  # before a CUDA graph is captured, libraries must have set themselves up
 
 
 class Watcher(Protocol):
@@ -67,71 +62,6 @@ class Quiet:
 
     def progress(self, done: int, total: int, text: str) -> None:
         """Say nothing."""
-
-
-class JointNetwork(nn.Module):
-    """The camera in training: sensor and reconstructor, end to end.
-
-    Args:
-        config: Settings of the sensor and the reconstructor.
-        mean: μ of the training pixels.
-        std: σ of the training pixels.
-    """
-
-    def __init__(self, config: Config, mean: float, std: float) -> None:
-        super().__init__()
-        sensing = config.sensing
-        self.mean, self.std, self.l2 = mean, std, config.train.l2
-        self.sensor = _build_sensor(sensing)
-        options = dict(config.reconstructor)
-        self.reconstructor = build_reconstructor(
-            options.pop("name"),
-            options,
-            Geometry(sensing.window, sensing.stride),
-            len(self.sensor.theta),
-        )
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        """Return the loss of crops (N, H, V) uint8."""
-        x = (pixels.float() - self.mean) / self.std
-        phi, alpha = self.sensor()
-        operator = SensingOperator(phi, self.sensor.stride, alpha)
-        estimate = self.reconstructor(operator.forward(x), operator, x.shape[-2:])
-        loss: Tensor = (x - estimate.float()).square().sum() / len(x)
-        if self.l2:
-            matrices = (w for w in self.reconstructor.parameters() if w.ndim > 1)
-            loss = loss + 0.5 * self.l2 * sum(w.square().sum() for w in matrices)
-        return loss
-
-    @torch.no_grad()
-    def to_camera(self, name: str, about: dict[str, Any]) -> NetworkCamera:
-        """Return the camera as it is now; it shares the reconstructor's weights.
-
-        A ternary camera is an `Imager`; a dense one can be evaluated, but has no model file.
-        """
-        phi, alpha = self.sensor()
-        if isinstance(self.sensor, TernarySensor):
-            patterns = self.sensor.freeze()
-            return Imager(
-                name, patterns, alpha, self.mean, self.std, self.reconstructor, about, phi.device
-            )
-        operator = SensingOperator(phi.clone(), self.sensor.stride, alpha)
-        return NetworkCamera(name, operator, self.mean, self.std, self.reconstructor)
-
-
-def _build_sensor(sensing: SensingConfig) -> TernarySensor | DenseSensor:
-    window, stride, rate = sensing.window, sensing.stride, sensing.rate
-    if sensing.kind == "float":
-        return DenseSensor(window, stride, rate)
-    return TernarySensor(
-        window,
-        stride,
-        rate,
-        sensing.density,
-        cast(Selection, sensing.selection),
-        learn=sensing.kind == "ternary",
-        learned_scale=sensing.scale == "learned",
-    )
 
 
 class Run:
@@ -282,7 +212,7 @@ class Run:
             return loss.detach()
 
         on_device = self.device.type == "cuda" and self.pictures.pixels.is_cuda
-        return _graphed(step) if on_device else step
+        return replayed(step) if on_device else step
 
     def _crops(self, locations: Tensor) -> Tensor:
         return self.pictures.crops(locations, self.config.data.crop).to(self.device)
@@ -431,38 +361,6 @@ def _check_folder(folder: Path, config: Config, resume: bool) -> None:
                     f"{section}.{key} was {old.get(key)!r} in this run and is {new.get(key)!r} "
                     "now; a run resumes with its own settings"
                 )
-
-
-def _graphed(step: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """Run a few steps as they are, then record one as a CUDA graph and replay it.
-
-    A step of this size is hundreds of small kernels; launching them one by one takes the host
-    longer than the GPU needs to run them.
-    """
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    graph: torch.cuda.CUDAGraph | None = None
-    inputs = result = torch.empty(0)
-    calls = 0
-
-    def replay(locations: Tensor) -> Tensor:
-        nonlocal graph, inputs, result, calls
-        calls += 1
-        if calls <= _EAGER_STEPS:
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
-                loss = step(locations)
-            torch.cuda.current_stream().wait_stream(stream)
-            return loss
-        if graph is None:
-            inputs = locations.clone()
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                result = step(inputs)
-        inputs.copy_(locations)
-        graph.replay()
-        return result
-
-    return replay
 
 
 def _machine(device: torch.device) -> str:

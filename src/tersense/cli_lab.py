@@ -1,0 +1,147 @@
+"""Commands for those who train and compare: train, reproduce, bench."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+# Modules that import torch are imported inside the commands, so that --help answers at once.
+
+JsonOption = Annotated[
+    Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures as JSON.")
+]
+DeviceOption = Annotated[str, typer.Option("--device", metavar="DEVICE", help="cpu, cuda or auto.")]
+
+
+def train(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="All settings.")],
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be repeated."),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a stopped run.")] = False,
+) -> None:
+    """Train patterns and reconstructor together.
+
+    Example: tersense train configs/paper.toml --set data.train=photos --set train.epochs=10
+    """
+    from tersense.config import read_config
+    from tersense.console import ProgressDisplay
+    from tersense.train import train as run_training
+
+    settings = read_config(config, changes)
+    with ProgressDisplay() as display:
+        run_training(settings, resume, display)
+
+
+def reproduce(
+    table: Annotated[
+        str, typer.Argument(metavar="TABLE", help="rates, sparsity, comparison or ablations.")
+    ],
+    train_folder: Annotated[
+        Path, typer.Option("--train", metavar="DIR", help="Training pictures.")
+    ],
+    test_folders: Annotated[
+        list[Path], typer.Option("--test", metavar="DIR", help="Test pictures; may be repeated.")
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="DIR", help="Where results go.")
+    ] = Path("runs/reproduce"),
+    epochs: Annotated[int, typer.Option("--epochs", metavar="N", help="A model.")] = 50,
+    seconds: Annotated[
+        float, typer.Option("--seconds", metavar="S", help="At most, a model; 0: no limit.")
+    ] = 0.0,
+    stride: Annotated[
+        int, typer.Option("--stride", metavar="S", help="Of the overlapping protocol.")
+    ] = 2,
+    parallel: Annotated[
+        int, typer.Option("--parallel", metavar="P", help="Experiments side by side.")
+    ] = 1,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Everything small: to see that it works.")
+    ] = False,
+    device: DeviceOption = "auto",
+) -> None:
+    """Train and measure what a table of the paper shows, and put the paper's figures beside it.
+
+    What is done already is not done again; an interrupted training goes on.
+
+    Example: tersense reproduce rates --train photos --test Set11 --test BSD68 --parallel 4
+    """
+    from tersense.console import output
+    from tersense.evaluate import write_json
+    from tersense.files import written_whole
+    from tersense.plots import plot_table
+    from tersense.reproduce import TABLES, Options, run_table, to_markdown
+
+    if table not in TABLES:
+        raise typer.BadParameter(f"no table is called {table}; there is: {', '.join(TABLES)}")
+    if min(epochs, parallel, stride) < 1 or seconds < 0:
+        raise typer.BadParameter("--epochs, --parallel and --stride are at least 1, --seconds 0")
+    options = Options(
+        train_folder, tuple(test_folders), out, epochs, seconds, stride, parallel, device, quick
+    )
+    result = run_table(table, options, lambda text: output.print(text, markup=False))
+    text = to_markdown(result)
+    write_json(out / f"{table}.json", result)
+    with written_whole(out / f"{table}.md") as partial:
+        partial.write_text(text, encoding="utf-8")
+    plot_table(result, out / f"{table}.png")
+    output.print(text.split("\n## ")[0], markup=False)
+    output.print(f"{out / table}.md, .json and .png hold all of it")
+
+
+bench_app = typer.Typer(help="Measure speed: ratios, side by side in one run.")
+
+
+@bench_app.command("sense")
+def bench_sense(
+    json: JsonOption = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE.png", help="Also draw the figures.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Small and short.")] = False,
+) -> None:
+    """Sensing by additions against dense and sparse products, end to end from the picture.
+
+    Example: tersense bench sense --json sense.json --plot sense.png
+    """
+    for library in ("OPENBLAS", "MKL", "OMP"):  # one thread each; read when numpy is imported
+        os.environ[f"{library}_NUM_THREADS"] = "1"
+    from tersense.bench import bench_sensing
+    from tersense.console import ProgressDisplay, output, show_table
+    from tersense.evaluate import write_json
+    from tersense.files import require_writable_folder
+
+    for path in (json, plot):
+        if path:
+            require_writable_folder(path)
+    if plot:
+        from tersense.plots import plot_sensing, require_plot_format
+
+        require_plot_format(plot)
+    with ProgressDisplay() as display:
+        result = bench_sensing(quick, display.track)
+    rivals = list(result["cases"][0]["ratios"])
+    rows = [
+        [f"{case['side']}²", str(case["nonzeros"]), f"{case['seconds']['add-only'] * 1e3:.3f}",
+         f"{case['megapixels_per_second']:.0f}", *(f"{case['ratios'][r]:.1f}×" for r in rivals),
+         f"{case['load_bound_seconds'] * 1e3:.3f}", f"{case['memory_bound_seconds'] * 1e3:.3f}"]
+        for case in result["cases"]
+    ]  # fmt: skip
+    head = ["picture", "K", "ms", "MP/s", *rivals, "load", "memory"]
+    title = f"Sensing, 256 patterns of 32×32, one thread, CPU time, {result['cpu']}"
+    show_table(title, head, rows)
+    lapped, threads = result["lapped"], result["threads"]
+    output.print(
+        "ms and MP/s: by additions. Ratios: the other way's time over it. load, memory: the least "
+        "ms to load every addend, and to read the picture and write the result. All ways gave the "
+        "same integers.\n"
+        f"Lapped (S=16, m=64) at {lapped['side']}²: {lapped['throughput_ratio']:.2f} of the block "
+        f"throughput a measurement. Two threads: {threads['speedup']:.2f}× one."
+    )
+    if json:
+        write_json(json, result)
+    if plot:
+        plot_sensing(result, plot)

@@ -1,0 +1,82 @@
+"""The camera in training: sensor and reconstructor as one network, with its loss.
+
+pixels ──normalise──▶ x ──Φ──▶ y ──reconstructor──▶ x̂,   loss = mean over crops of ‖x − x̂‖²
+"""
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from tersense.baselines.dense import DenseSensor
+from tersense.camera import NetworkCamera
+from tersense.config import Config, SensingConfig
+from tersense.imager import Imager
+from tersense.models import build_reconstructor
+from tersense.sensing import Geometry, SensingOperator
+from tersense.ternary import Selection, TernarySensor
+
+
+class JointNetwork(nn.Module):
+    """The camera in training: sensor and reconstructor, end to end.
+
+    Args:
+        config: Settings of the sensor and the reconstructor.
+        mean: μ of the training pixels.
+        std: σ of the training pixels.
+    """
+
+    def __init__(self, config: Config, mean: float, std: float) -> None:
+        super().__init__()
+        sensing = config.sensing
+        self.mean, self.std, self.l2 = mean, std, config.train.l2
+        self.sensor = _build_sensor(sensing)
+        options = dict(config.reconstructor)
+        self.reconstructor = build_reconstructor(
+            options.pop("name"),
+            options,
+            Geometry(sensing.window, sensing.stride),
+            len(self.sensor.theta),
+        )
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Return the loss of crops (N, H, V) uint8."""
+        x = (pixels.float() - self.mean) / self.std
+        phi, alpha = self.sensor()
+        operator = SensingOperator(phi, self.sensor.stride, alpha)
+        estimate = self.reconstructor(operator.forward(x), operator, x.shape[-2:])
+        loss: Tensor = (x - estimate.float()).square().sum() / len(x)
+        if self.l2:
+            matrices = (w for w in self.reconstructor.parameters() if w.ndim > 1)
+            loss = loss + 0.5 * self.l2 * sum(w.square().sum() for w in matrices)
+        return loss
+
+    @torch.no_grad()
+    def to_camera(self, name: str, about: dict[str, Any]) -> NetworkCamera:
+        """Return the camera as it is now; it shares the reconstructor's weights.
+
+        A ternary camera is an `Imager`; a dense one can be evaluated, but has no model file.
+        """
+        phi, alpha = self.sensor()
+        if isinstance(self.sensor, TernarySensor):
+            patterns = self.sensor.freeze()
+            return Imager(
+                name, patterns, alpha, self.mean, self.std, self.reconstructor, about, phi.device
+            )
+        operator = SensingOperator(phi.clone(), self.sensor.stride, alpha)
+        return NetworkCamera(name, operator, self.mean, self.std, self.reconstructor)
+
+
+def _build_sensor(sensing: SensingConfig) -> TernarySensor | DenseSensor:
+    window, stride, rate = sensing.window, sensing.stride, sensing.rate
+    if sensing.kind == "float":
+        return DenseSensor(window, stride, rate)
+    return TernarySensor(
+        window,
+        stride,
+        rate,
+        sensing.density,
+        cast(Selection, sensing.selection),
+        learn=sensing.kind == "ternary",
+        learned_scale=sensing.scale == "learned",
+    )
