@@ -102,3 +102,28 @@ def test_reading_ahead_keeps_the_order_and_stays_close(monkeypatch):
     assert next(results) == 0
     assert max(read) <= 5
     assert list(results) == list(range(1, 100))
+
+
+def test_results_that_would_collide_are_refused(tmp_path):
+    for name in "xyz":
+        (tmp_path / name).mkdir()
+        write_image(tmp_path / name / "a.png", data.camera()[:9, :9])
+    sources = [tmp_path / name / "a.png" for name in "xyz"]
+    with pytest.raises(TersenseError, match="would both become"):
+        plan_tasks(sources, tmp_path / "out", ".tsm", find_images)
+
+
+def test_a_picture_is_not_overwritten_by_its_own_measurements(album, capsys):
+    before = (album / "a.png").read_bytes()
+    assert main(["sense", str(album / "a.png"), "-o", str(album / "a.png")]) == 2
+    assert (album / "a.png").read_bytes() == before
+
+
+def test_a_name_without_an_ending_is_a_folder(album, tmp_path):
+    [task] = plan_tasks([album / "a.png"], tmp_path / "new", ".tsm", find_images)
+    assert task.target == tmp_path / "new/a.tsm"
+
+
+def test_many_results_do_not_go_into_a_folder_named_like_a_file(album, tmp_path):
+    with pytest.raises(TersenseError, match="name a folder"):
+        plan_tasks([album], tmp_path / "all.tsm", ".tsm", find_images)

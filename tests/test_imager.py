@@ -6,9 +6,11 @@ import torch
 from skimage import data
 
 import tersense
+from tersense.errors import TersenseError
 from reference import sense_by_windows
 from tersense.models import build_reconstructor
 from tersense.sensing import Geometry, SensingOperator, sense_exactly
+from tersense.ternary import Patterns
 from tersense.tiling import cut_tiles
 
 
@@ -118,3 +120,17 @@ def test_ones_are_told_by_a_small_picture(window, stride, size):
 def test_what_is_no_picture_is_refused(imager, picture, error):
     with pytest.raises(error):
         imager.sense(picture)
+
+
+def test_the_same_patterns_at_another_stride_are_another_camera():
+    lapped = untrained(16, 8, m=6)
+    block = tersense.Imager(
+        "block", Patterns(lapped.phi.copy(), 16), torch.ones(6), 110.0, 60.0, lapped.reconstructor
+    )
+    with pytest.raises(TersenseError, match="stride 16"):
+        lapped.reconstruct(block.sense(data.camera()[:32, :32]))
+
+
+def test_reconstructing_something_else_says_what_to_give(imager):
+    with pytest.raises(TypeError, match="Measurements"):
+        imager.reconstruct(np.zeros((256, 2, 2), np.int16))

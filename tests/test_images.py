@@ -366,3 +366,20 @@ def test_find_images_refuses_a_folder_without_images(tmp_path, refused):
     (tmp_path / "notes.txt").touch()
     with refused(tmp_path, ".png"):
         find_images(tmp_path)
+
+
+def test_pixels_of_unknown_scale_are_refused(tmp_path, refused):
+    Image.fromarray(np.full((8, 8), 0.5, np.float32)).save(tmp_path / "real.tif")
+    Image.fromarray(np.full((8, 8), 1 << 20, np.int32)).save(tmp_path / "wide.tif")
+    with refused("floating-point"):
+        read_image(tmp_path / "real.tif")
+    with refused("32-bit"):
+        read_image(tmp_path / "wide.tif")
+
+
+def test_programs_in_disguise_are_not_run(tmp_path, refused):
+    (tmp_path / "page.png").write_bytes(
+        b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\nshowpage\n"
+    )
+    with refused("not a readable image"):
+        read_image(tmp_path / "page.png")

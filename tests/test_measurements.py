@@ -229,3 +229,16 @@ def test_bits_a_pixel_count_what_is_read_out():
     y = measured(low=-100, high=100)  # fits 8 bits
     assert y.per_pixel == 3 * 3 * 4 / 600
     assert y.bits_per_pixel == y.per_pixel * 8
+
+
+def test_a_readout_happens_once():
+    coarse = measured().quantized(8, full_scale=300)
+    with pytest.raises(ValueError, match="with 8 bits before"):
+        coarse.quantized(6, full_scale=300)
+    with pytest.raises(ValueError, match="before quantising"):
+        coarse.with_noise(1.0)
+
+
+def test_noise_that_no_integer_holds_is_refused():
+    with pytest.raises(ValueError, match="noise"):
+        measured().with_noise(1e11)

@@ -22,6 +22,7 @@ from tersense.reproduce import (
     run_table,
     to_markdown,
 )
+from tersense.train import Run
 
 
 @pytest.fixture(scope="module")
@@ -137,4 +138,28 @@ def test_impossible_requests_are_one_line(folders, tmp_path, capsys, arguments):
     given = ["--train", str(folders[0]), "--test", str(folders[1]), "-o", str(tmp_path / "out")]
     assert main(["reproduce", *arguments, *given]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_interrupted_experiment_is_not_recorded_as_done(folders, tmp_path, monkeypatch):
+    experiment = TABLES["rates"]()[0]
+    options = quick(folders, tmp_path)
+    honest = Run._train_epoch
+
+    def interrupted(self, train_step, epoch, done, limit, stop):
+        return honest(self, train_step, epoch, done, limit, lambda: self.step >= 5)
+
+    monkeypatch.setattr(Run, "_train_epoch", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_experiment(experiment, options)
+    assert not (tmp_path / experiment.name / "result.json").exists()
+    monkeypatch.undo()
+    assert run_experiment(experiment, options)["steps"] == 40
+
+
+def test_missing_and_equally_named_test_folders_are_refused_before_training(folders, tmp_path):
+    for tests in ((tmp_path / "none",), (folders[1], folders[1])):
+        options = Options(folders[0], tests, tmp_path / "out", quick=True)
+        with pytest.raises(TersenseError, match=r"not a folder|same name"):
+            run_table("rates", options, lambda text: None)
     assert not (tmp_path / "out").exists()

@@ -248,3 +248,44 @@ def test_a_signal_leaves_a_checkpoint_and_the_run_continues(tmp_path, request_to
     run = Run(config, Quiet())
     run.load_checkpoint()
     assert run.step == tersense.load(tmp_path / "run/model.safetensors").about["steps"]
+
+
+def test_the_logged_loss_is_the_mean_of_the_epoch(tmp_path, monkeypatch):
+    monkeypatch.setattr("tersense.train._STEPS_BETWEEN_LOOKS", 7)
+    train(small_config(tmp_path / "looks", train__epochs=1))
+    monkeypatch.setattr("tersense.train._STEPS_BETWEEN_LOOKS", 1000)
+    train(small_config(tmp_path / "once", train__epochs=1))
+    losses = [
+        json.loads((tmp_path / n / "metrics.jsonl").read_text())["loss"] for n in ("looks", "once")
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+def test_metrics_since_the_checkpoint_are_forgotten_when_a_killed_run_goes_on(tmp_path):
+    folder = tmp_path / "run"
+    train(small_config(folder, train__epochs=2))
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 999, "loss": 1.0}\n{"step": 10')  # what a kill -9 may leave
+    train(small_config(folder, train__epochs=3), resume=True)
+    steps = [json.loads(line)["step"] for line in (folder / "metrics.jsonl").open()]
+    assert steps == [20, 40, 60]
+
+
+def test_a_time_limit_that_is_used_up_trains_no_further(tmp_path):
+    config = small_config(tmp_path / "run", train__epochs=1000, train__seconds=0.1)
+    before = train(config).about["steps"]
+    assert train(config, resume=True).about["steps"] == before
+
+
+def test_weights_beyond_repair_are_not_saved(tmp_path):
+    with pytest.raises(TersenseError, match=r"lower train\.lr"):
+        train(small_config(tmp_path / "run", train__lr=1e38))
+    assert not (tmp_path / "run/checkpoint.safetensors").exists()
+
+
+def test_frozen_patterns_stay_while_the_network_learns(tmp_path):
+    early = train(small_config(tmp_path / "early", train__epochs=1)).phi
+    camera = train(small_config(tmp_path / "run", train__epochs=3, train__freeze_epochs=1))
+    assert (camera.phi == early).all()
+    free = train(small_config(tmp_path / "free", train__epochs=3)).phi
+    assert (free != early).any()

@@ -40,3 +40,11 @@ def test_an_error_in_a_helper_is_heard():
 
     with pytest.raises(ZeroDivisionError):
         share(work, 8, 2)
+
+
+def test_an_index_error_of_the_work_itself_is_not_swallowed():
+    def work(begin, end):
+        raise IndexError("mine")
+
+    with pytest.raises(IndexError, match="mine"):
+        share(work, 8, 2)

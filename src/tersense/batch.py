@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tersense.data import Track, ahead
-from tersense.errors import TersenseError
+from tersense.errors import TersenseError, one_line
 from tersense.files import make_folder, require_writable_folder
 
 
@@ -24,18 +24,22 @@ def plan_tasks(
 
     Args:
         sources: Files and folders.
-        out: The result of a single file; a folder for the results of more.
+        out: The result of a single file, a name with an ending; otherwise a folder.
         suffix: Ending of results in a folder.
         find: Lists the files of a folder.
 
     Returns:
         The tasks; files of a folder keep their place below it.
     """
-    if len(sources) == 1 and not sources[0].is_dir() and not out.is_dir():
+    if len(sources) == 1 and not sources[0].is_dir() and not out.is_dir() and out.suffix:
         require_writable_folder(out)
+        if out.exists() and out.samefile(sources[0]):
+            raise TersenseError(f"{out} would overwrite itself; choose another name for the result")
         return [Task(sources[0], out)]
     if out.exists() and not out.is_dir():
         raise TersenseError(f"{out} is a file; the results of many files need a folder")
+    if out.suffix == suffix and not out.is_dir():
+        raise TersenseError(f"{out} is the name of one file; name a folder for many results")
     tasks: dict[Path, Task] = {}
     for source in sources:
         folder = source if source.is_dir() else source.parent
@@ -44,6 +48,11 @@ def plan_tasks(
             target = out / inside.with_suffix(suffix)
             if target in tasks:  # a.png and a.jpg
                 target = out / inside.with_name(inside.name + suffix)
+            if target in tasks:
+                raise TersenseError(
+                    f"{path} and {tasks[target].source} would both become {target}; "
+                    "give them one at a time, or the folder above them"
+                )
             tasks[target] = Task(path, target)
     return list(tasks.values())
 
@@ -64,21 +73,21 @@ def work_through(
     def try_to_read(task: Task) -> Any:
         try:
             return read(task.source)
-        except TersenseError as error:
+        except Exception as error:  # whatever one file does, the others go on
             return error
 
     for task, content in zip(
         tasks, track(ahead(try_to_read, tasks, depth=2), label, len(tasks)), strict=True
     ):
         try:
-            if isinstance(content, TersenseError):
+            if isinstance(content, Exception):
                 raise content
             make_folder(task.target.parent)
             work(content, task.target)
-        except (TersenseError, OSError, MemoryError) as error:
+        except Exception as error:
             if len(tasks) == 1:
                 raise
-            failures[task.source] = str(error)
+            failures[task.source] = one_line(error)
     return failures
 
 

@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
 
-from tersense.errors import TersenseError
+from tersense.errors import TersenseError, one_line
 from tersense.files import written_whole
 
 _NETWORK, _OPTIMIZER = "network.", "optimizer."
@@ -56,8 +56,8 @@ def read_checkpoint(
         optimizer.load_state_dict({"state": state, "param_groups": groups})
         for group, rate in zip(optimizer.param_groups, learning_rates, strict=True):
             group["lr"] = rate  # the very tensor that the schedule writes to
-    except (SafetensorError, OSError, KeyError, ValueError, RuntimeError) as error:
-        raise TersenseError(f"{path} is not a checkpoint of this run: {error}") from error
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise TersenseError(f"{path} is not a checkpoint of this run: {one_line(error)}") from error
     return counters
 
 

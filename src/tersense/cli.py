@@ -1,5 +1,6 @@
 """The command line: `tersense COMMAND`."""
 
+import io
 import os
 import sys
 from pathlib import Path
@@ -128,7 +129,7 @@ def sense(
         float,
         typer.Option("--noise", metavar="SIGMA", help="Model a noisy sensor; in pixel values."),
     ] = 0.0,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of the noise.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the noise.")] = 0,
     device: DeviceOption = "cpu",
 ) -> None:
     """Take the measurements of pictures, gray or colour, of any size.
@@ -150,6 +151,7 @@ def sense(
         output.print(
             f"{target}: {measurements.values.size:,} measurements, "
             f"{measurements.per_pixel:.4g} and {measurements.bits_per_pixel:.4g} bits a pixel"
+            + ("" if measurements.header.mode == "L" else " of each channel")
         )
 
     with ProgressDisplay() as display:
@@ -183,18 +185,20 @@ def reconstruct(
 
     from tersense.batch import find_measurements, plan_tasks, work_through
     from tersense.console import ProgressDisplay, output
-    from tersense.images import write_image
+    from tersense.images import require_picture_suffix, write_image
     from tersense.measurements import Measurements
     from tersense.models import find_by_patterns
 
     tasks = plan_tasks(measured, out, ".png", find_measurements)
+    for task in tasks:
+        require_picture_suffix(task.target)
 
     @cache
-    def imager_for(phi: str) -> "Imager":
-        return _load(model or find_by_patterns(phi), None, device)
+    def imager_for(phi: str, stride: int) -> "Imager":
+        return _load(model or find_by_patterns(phi, stride), None, device)
 
     def work(measurements: Any, target: Path) -> None:
-        imager = imager_for(measurements.header.phi)
+        imager = imager_for(measurements.header.phi, measurements.header.stride)
         picture = imager.reconstruct(measurements)
         write_image(target, picture)
         output.print(f"{target}: {picture.shape[1]}×{picture.shape[0]} pixels, by {imager.name}")
@@ -276,11 +280,14 @@ app.command()(reproduce)
 app.add_typer(bench_app, name="bench", no_args_is_help=True)
 
 # typer carries its own copy of click, whose base exception it does not export by name.
-_CLICK_ERROR: Any = typer.BadParameter.__mro__[2]
+_CLICK_ERROR: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; errors are one line on stderr and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):  # a terminal that knows no × gets a ? instead
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         return app(args=arguments, prog_name="tersense", standalone_mode=False) or 0
     except _CLICK_ERROR as error:
@@ -291,7 +298,7 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output left; nothing to tell it
         return 1
-    except (ValueError, TypeError, OSError, MemoryError) as error:
+    except (ValueError, TypeError, OSError, ArithmeticError, RuntimeError, MemoryError) as error:
         if os.environ.get("TERSENSE_DEBUG"):
             raise
         return _fail(str(error) or type(error).__name__)

@@ -15,7 +15,7 @@ DeviceOption = Annotated[str, typer.Option("--device", metavar="DEVICE", help="c
 
 
 def train(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="All settings.")],
+    config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="See configs/.")],
     changes: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be repeated."),
@@ -48,9 +48,10 @@ def reproduce(
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="DIR", help="Where results go.")
     ] = Path("runs/reproduce"),
-    epochs: Annotated[int, typer.Option("--epochs", metavar="N", help="A model.")] = 50,
+    epochs: Annotated[int, typer.Option("--epochs", metavar="N", help="Of each training.")] = 50,
     seconds: Annotated[
-        float, typer.Option("--seconds", metavar="S", help="At most, a model; 0: no limit.")
+        float,
+        typer.Option("--seconds", metavar="S", help="Limit of each training; 0: none."),
     ] = 0.0,
     stride: Annotated[
         int, typer.Option("--stride", metavar="S", help="Of the overlapping protocol.")
@@ -72,7 +73,6 @@ def reproduce(
     from tersense.console import output
     from tersense.evaluate import write_json
     from tersense.files import written_whole
-    from tersense.plots import plot_table
     from tersense.reproduce import TABLES, Options, run_table, to_markdown
 
     if table not in TABLES:
@@ -87,9 +87,12 @@ def reproduce(
     write_json(out / f"{table}.json", result)
     with written_whole(out / f"{table}.md") as partial:
         partial.write_text(text, encoding="utf-8")
-    plot_table(result, out / f"{table}.png")
     output.print(text.split("\n## ")[0], markup=False)
-    output.print(f"{out / table}.md, .json and .png hold all of it")
+    output.print(f"{out / table}.md and .json hold all of it")
+    from tersense.plots import plot_table  # the figures are safe, should there be no matplotlib
+
+    plot_table(result, out / f"{table}.png")
+    output.print(f"{out / table}.png shows it")
 
 
 bench_app = typer.Typer(help="Measure speed: ratios, side by side in one run.")
@@ -135,9 +138,9 @@ def bench_sense(
     show_table(title, head, rows)
     lapped, threads = result["lapped"], result["threads"]
     output.print(
-        "ms and MP/s: by additions. Ratios: the other way's time over it. load, memory: the least "
-        "ms to load every addend, and to read the picture and write the result. All ways gave the "
-        "same integers.\n"
+        "K: non-zeros a pattern. ms, MP/s: by additions. Ratios: the other way's time over it. "
+        "load, memory: estimates of the ms to add from the nearest cache, and to read the picture "
+        "and write the result. All ways gave the same integers.\n"
         f"Lapped (S=16, m=64) at {lapped['side']}²: {lapped['throughput_ratio']:.2f} of the block "
         f"throughput a measurement. Two threads: {threads['speedup']:.2f}× one."
     )

@@ -3,13 +3,14 @@
 import difflib
 import json
 import math
+import sys
 import tomllib
 import typing
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from tersense.errors import TersenseError
+from tersense.errors import TersenseError, one_line
 from tersense.ternary import SELECTIONS, rows_for_rate
 
 T = typing.TypeVar("T")
@@ -120,8 +121,8 @@ def read_config(path: str | Path, changes: list[str] | None = None) -> Config:
         tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise TersenseError(f"cannot read {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise TersenseError(f"{path} is not a TOML file: {error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise TersenseError(f"{path} is not a TOML file: {one_line(error)}") from error
     for change in changes or []:
         _apply(tables, change)
     return build_config(tables)
@@ -218,6 +219,7 @@ def _check(config: Config) -> Config:
              "auto, cpu or cuda")  # fmt: skip
     _require(train.precision in ("auto", "float32", "bfloat16"), "train.precision",
              train.precision, "auto, float32 or bfloat16")  # fmt: skip
+    _require(train.seed < 2**32, "train.seed", train.seed, "below 4,294,967,296")
     # State the rate that whole patterns really give.
     rows = rows_for_rate(sensing.rate, sensing.stride)
     return replace(config, sensing=replace(sensing, rate=rows / sensing.stride**2))
@@ -242,7 +244,7 @@ def _convert(key: str, value: Any, hint: Any) -> Any:
         inner = typing.get_args(hint)[0]
         if isinstance(value, (list, tuple)) and value:
             return tuple(_convert(key, item, inner) for item in value)
-    elif hint is float and type(value) in (int, float):
+    elif hint is float and type(value) in (int, float) and abs(value) <= sys.float_info.max:
         return float(value)
     elif type(value) is hint:
         return value

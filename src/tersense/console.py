@@ -14,9 +14,10 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
-output = Console(highlight=False, soft_wrap=True)
-errors = Console(stderr=True, highlight=False, soft_wrap=True)
+output = Console(highlight=False, soft_wrap=True, markup=False)
+errors = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
 _SECONDS_BETWEEN_LINES = 10.0
 
 
@@ -69,19 +70,19 @@ class ProgressDisplay:
 
 def show_table(title: str, head: list[str], rows: list[list[str]]) -> None:
     """Print a table; the first column is text, the others are figures."""
-    table = Table(title=title, title_justify="left", title_style="bold")
+    table = Table(title=Text(title), title_justify="left", title_style="bold")
     for number, name in enumerate(head):
         table.add_column(name, justify="left" if number == 0 else "right")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(Text, row))
     output.print(table)
 
 
 def show_facts(title: str, facts: dict[str, str]) -> None:
     """Print names and values in two columns."""
-    table = Table(title=title, title_justify="left", title_style="bold", show_header=False)
+    table = Table(title=Text(title), title_justify="left", title_style="bold", show_header=False)
     table.add_column()
     table.add_column(overflow="fold")
     for name, value in facts.items():
-        table.add_row(name, value)
+        table.add_row(Text(name), Text(value))
     output.print(table)

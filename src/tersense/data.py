@@ -215,7 +215,8 @@ def resolve_source(source: str | Path) -> Path:
         except (ImportError, ValueError):
             spec = None
         if spec is None or spec.origin is None:
-            raise TersenseError(f"{text} needs the package {package}: pip install {package}")
+            name = {"skimage": "scikit-image"}.get(package, package)
+            raise TersenseError(f"{text} needs the package {name}: pip install {name}")
         path = Path(spec.origin).parent / inside
     if not text or not path.exists():
         raise TersenseError(
@@ -281,7 +282,9 @@ def _pack_hdf5(path: Path, crop: int, sink: IO[bytes], track: Track) -> _Index:
             count, height, width = _patch_shape(path, patches)
             if min(height, width) < crop:
                 raise TersenseError(f"patches of {height}×{width} are below data.crop {crop}")
-            block = 2**16
+            if patches.id.get_storage_size() == 0 or patches.external:
+                raise TersenseError(f"{path}: `patches` is not stored in this file")
+            block = max(1, 2**26 // (height * width))
             for begin in track(range(0, count, block), "reading patches", -(-count // block)):
                 chunk: NDArray[np.uint8] = patches[begin : begin + block]
                 sink.write(chunk.tobytes())

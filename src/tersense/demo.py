@@ -39,7 +39,7 @@ def run_demo(imager: Imager, folder: Path) -> tuple[dict[str, str], Path]:
         "camera": f"{imager.name}: {len(patterns)} patterns of {patterns.window}×"
         f"{patterns.window} pixels, {patterns.density:.1%} non-zero",
         "measurements": f"{y.values.size:,} for {photograph.size:,} values: "
-        f"{y.per_pixel:.3f} a pixel",
+        f"{y.per_pixel:.3f} a pixel of each channel",
         "in the camera": f"{patterns.additions_per_measurement:.0f} additions a measurement, "
         "no multiplication",
         "patterns stored in": f"{patterns.storage_bytes['CSC'] / 1024:.1f} KiB "

@@ -28,8 +28,8 @@ def describe(imager: Imager) -> dict[str, str]:
         f"{imager.reconstructor.registered_name}, {imager.parameters:,} weights"
     )
     facts["normalisation"] = f"mean {imager.mean:.2f}, deviation {imager.std:.2f}"
-    if steps:
-        facts["training"] = f"{steps:,} steps, {seconds} s on {imager.about.get('machine')}"
+    if steps is not None:
+        facts["training"] = f"{steps} steps, {seconds} s on {imager.about.get('machine')}"
     facts["hash of Φ"] = patterns.hash
     return facts
 

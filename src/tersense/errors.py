@@ -8,4 +8,4 @@ class TersenseError(ValueError):
 def one_line(error: BaseException) -> str:
     """Return what an error says, short and without line breaks."""
     text = " ".join(str(error).split())
-    return text[:160] or type(error).__name__
+    return text[:300] or type(error).__name__

@@ -122,7 +122,7 @@ def evaluate_folder(
     scores = []
     for path in track(files, "evaluating", len(files)):
         scores.append(score_picture(camera, path.stem, read_gray(path), stride))
-    return summarize(camera, Path(folder).name, scores, stride)
+    return summarize(camera, Path(folder).resolve().name, scores, stride)
 
 
 def summarize(camera: Camera, data: str, scores: list[Score], stride: int | None) -> dict[str, Any]:

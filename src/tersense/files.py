@@ -6,7 +6,12 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tersense.errors import TersenseError
+from safetensors import SafetensorError
+
+from tersense.errors import TersenseError, one_line
+
+_UMASK = os.umask(0)  # it can only be read by setting it
+os.umask(_UMASK)
 
 
 @contextlib.contextmanager
@@ -28,10 +33,11 @@ def written_whole(path: str | Path) -> Iterator[Path]:
         with partial.open("rb") as file:
             os.fsync(file.fileno())
         # mkstemp makes private files; a result should have the permissions of any new file.
-        partial.chmod(0o666 & ~_umask())
+        partial.chmod(0o666 & ~_UMASK)
         partial.replace(path)
-    except OSError as error:
-        raise TersenseError(f"cannot write {path}: {error.strerror or error}") from error
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or one_line(error)
+        raise TersenseError(f"cannot write {path}: {reason}") from error
     finally:
         if partial:
             partial.unlink(missing_ok=True)
@@ -61,10 +67,3 @@ def make_folder(path: str | Path) -> Path:
     except OSError as error:
         raise TersenseError(f"cannot make the folder {path}: {error.strerror}") from error
     return path
-
-
-def _umask() -> int:
-    """Return the process's file mode mask (it can only be read by setting it)."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

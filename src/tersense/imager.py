@@ -76,6 +76,10 @@ class Imager(NetworkCamera):
         """The number of weights in the reconstructor."""
         return sum(weights.numel() for weights in self.reconstructor.parameters())
 
+    def __repr__(self) -> str:
+        m, window, stride = len(self.patterns), self.patterns.window, self.patterns.stride
+        return f"<Imager {self.name}: {m} patterns of {window}×{window} every {stride} pixels>"
+
     def at_rate(self, rate: float) -> "Imager":
         """Return the camera that takes only as many measurements as `rate` allows."""
         stride, rows = self.patterns.stride, len(self.patterns)
@@ -83,9 +87,10 @@ class Imager(NetworkCamera):
             raise TersenseError(f"rate {rate:g} is not a share of the pixels; use one above 0")
         wanted = rows_for_rate(rate, stride)
         if wanted > rows:
+            less = " or less" if self.reconstructor.any_rate else ""
             raise TersenseError(
                 f"rate {rate:g} needs {wanted} rows, but {self.name} has {rows}; "
-                f"use a rate of {self.patterns.rate:g} or less"
+                f"use a rate of {self.patterns.rate:g}{less}"
             )
         if wanted == rows:
             return self
@@ -131,7 +136,7 @@ class Imager(NetworkCamera):
     def _sense_planes(self, planes: Picture) -> NDArray[Any]:
         """Sense channels (C, H, V): by additions on a CPU, by an exact product on a GPU."""
         if self.device.type == "cpu":
-            threads = os.cpu_count() or 1
+            threads = _usable_cores()
             return np.stack([self._add_only(plane, threads) for plane in planes])
         y = [sense_exactly(torch.from_numpy(plane.copy()).to(self.device), self.operator)
              for plane in planes]  # fmt: skip
@@ -145,14 +150,14 @@ class Imager(NetworkCamera):
 
     def reconstruct(self, measurements: Measurements) -> Picture:
         """Return the picture, uint8 of its own size, (H, V) or (H, V, 3)."""
-        picture = np.empty(_picture_shape(measurements.header), np.uint8)
+        picture: Picture = np.empty(_picture_shape(measurements), np.uint8)
         for place, estimate in self._estimates(measurements):
             picture[place] = to_pixels(estimate)
         return picture
 
     def estimate(self, measurements: Measurements) -> NDArray[np.float32]:
         """Return the picture as the network gives it, neither rounded nor clipped."""
-        picture = np.empty(_picture_shape(measurements.header), np.float32)
+        picture = np.empty(_picture_shape(measurements), np.float32)
         for place, estimate in self._estimates(measurements):
             picture[place] = estimate
         return picture
@@ -166,6 +171,12 @@ class Imager(NetworkCamera):
             raise TersenseError(
                 f"these measurements were taken with patterns {header.phi[:12]}…, but "
                 f"{self.name} has {self.patterns.hash[:12]}…; use the model that sensed them"
+            )
+        own = self.patterns.window, self.patterns.stride
+        if (header.window, header.stride) != own:
+            raise TersenseError(
+                f"these measurements have window {header.window} and stride {header.stride}, but "
+                f"{self.name} has {own[0]} and {own[1]}; use the model that sensed them"
             )
         size = header.height, header.width
         y = measurements.values.reshape(-1, *header.shape[-3:])
@@ -181,6 +192,15 @@ class Imager(NetworkCamera):
         return self.estimate(y), y.values.size
 
 
-def _picture_shape(header: Header) -> tuple[int, ...]:
+def _usable_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _picture_shape(measurements: Measurements) -> tuple[int, ...]:
+    if not isinstance(measurements, Measurements):
+        raise TypeError(f"give Measurements, as sense() returns them, not {type(measurements)}")
+    header = measurements.header
     size = header.height, header.width
     return size if header.mode == "L" else (*size, 3)

@@ -16,11 +16,18 @@ from PIL import Image, ImageOps
 from tersense.errors import TersenseError, one_line
 from tersense.files import written_whole
 
+# Large is fine; what Pillow calls a bomb (an error, not a warning) is refused.
+warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+
 Picture = NDArray[np.uint8]
 
 SUFFIXES = frozenset(
     (".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".bmp", ".gif", ".pgm", ".ppm", ".pnm")
 )
+
+
+# Only these decoders see a file: others (PostScript!) would run programs on it.
+_FORMATS = ("PNG", "JPEG", "WEBP", "TIFF", "BMP", "GIF", "PPM")
 
 
 def find_images(folder: str | Path) -> list[Path]:
@@ -59,6 +66,8 @@ def to_gray(picture: Picture) -> Picture:
 
 def check_picture(picture: Any) -> Picture:
     """Return the picture as an array if it is (H, V) or (H, V, 3) uint8; otherwise say why not."""
+    if isinstance(picture, (str, Path)):
+        raise TypeError(f"give pixels, not a path: read_image({str(picture)!r}) reads them")
     array = np.asarray(picture)
     if array.dtype != np.uint8:
         raise TypeError(f"a picture has uint8 pixels from 0 to 255, not {array.dtype}; convert it")
@@ -93,11 +102,19 @@ def mirror_border(picture: NDArray[Any], border: int) -> NDArray[Any]:
 def write_image(path: str | Path, picture: Picture) -> None:
     """Write a picture in the format that the file's ending names."""
     path = Path(path)
+    require_picture_suffix(path)
+    with written_whole(path) as partial:
+        try:
+            Image.fromarray(picture).save(partial)
+        except ValueError as error:  # WebP of more than 16383 pixels a side, say
+            raise TersenseError(f"cannot write {path}: {one_line(error)}") from error
+
+
+def require_picture_suffix(path: Path) -> None:
+    """Refuse a file whose ending names no picture format, before any work is done for it."""
     if path.suffix.lower() not in SUFFIXES:
         endings = " ".join(sorted(SUFFIXES))
         raise TersenseError(f"cannot write {path}: name a file ending in one of {endings}")
-    with written_whole(path) as partial:
-        Image.fromarray(picture).save(partial)
 
 
 @contextlib.contextmanager
@@ -106,19 +123,22 @@ def _opened(path: str | Path) -> Iterator[Image.Image]:
     if not Path(path).is_file():
         raise TersenseError(f"no such image: {path}")
     try:
-        with warnings.catch_warnings():
-            # Large is fine; what Pillow calls a bomb (an error, not a warning) is refused below.
-            warnings.simplefilter("ignore")
-            with Image.open(path) as image:
-                image.load()
-                yield image
+        with Image.open(path, formats=_FORMATS) as image:
+            image.load()
+            yield image
     except Image.DecompressionBombError as error:
         raise TersenseError(f"{path} is too large: {error}") from error
-    except (OSError, SyntaxError, ValueError, EOFError, MemoryError) as error:
+    except TersenseError as error:
+        raise TersenseError(f"{path}: {error}") from error
+    except Exception as error:  # a decoder of a damaged file may raise anything
         raise TersenseError(f"{path} is not a readable image: {one_line(error)}") from error
 
 
 def _to_8_bit(image: Image.Image) -> Image.Image:
-    if image.mode.startswith(("I;16", "I")):
+    if image.mode.startswith("I"):
+        if np.asarray(image).min() < 0 or np.asarray(image).max() >= 2**16:
+            raise TersenseError("it has 32-bit pixels; convert it to 8 or 16 bits")
         return Image.fromarray((np.asarray(image).astype(np.uint32) >> 8).astype(np.uint8))
-    return image.convert("L" if image.mode in ("1", "L", "LA", "La", "F") else "RGB")
+    if image.mode == "F":
+        raise TersenseError("it has floating-point pixels; convert it to 8 or 16 bits")
+    return image.convert("L" if image.mode in ("1", "L", "LA", "La") else "RGB")

@@ -25,6 +25,7 @@ VERSION = 1
 _CHECKSUM = re.compile(rb"sha256:([0-9a-f]{64})")
 _BLANK = b"0" * 64
 _LONGEST_HEADER = 2**16
+_LARGEST_NOISE = 1e7  # so that the noisiest measurement fits 32 bits
 _TYPES: dict[str, np.dtype[Any]] = {
     "I8": np.dtype(np.int8),
     "I16": np.dtype(np.int16),
@@ -106,7 +107,10 @@ class Measurements:
 
     @property
     def per_pixel(self) -> float:
-        """Return the true number of measurements a pixel, partly filled windows included."""
+        """Return the true number of measurements a pixel (of each channel, in colour).
+
+        Windows that are partly outside the picture count in full.
+        """
         pixels = self.header.height * self.header.width * (1 if self.header.mode == "L" else 3)
         return self.values.size / pixels
 
@@ -116,6 +120,12 @@ class Measurements:
         width = self.header.bits or 8 * _smallest_type(self.values).itemsize
         return self.per_pixel * width
 
+    def __repr__(self) -> str:
+        shape = "×".join(map(str, self.values.shape))
+        return (
+            f"<Measurements {shape} of {self.header.height}×{self.header.width} {self.header.mode}>"
+        )
+
     def with_noise(self, sigma: float, seed: int = 0) -> "Measurements":
         """Model a noisy sensor: add Gaussian noise, then read out whole numbers.
 
@@ -123,8 +133,11 @@ class Measurements:
             sigma: Standard deviation, in units of a pixel value (0 to 255).
             seed: The same seed gives the same noise.
         """
-        if not (math.isfinite(sigma) and sigma >= 0) or seed < 0:
-            raise ValueError(f"noise {sigma:g} with seed {seed}: both must be 0 or more")
+        if not 0 <= sigma <= _LARGEST_NOISE or seed < 0:
+            raise ValueError(
+                f"noise {sigma:g} with seed {seed}: noise lies between 0 and {_LARGEST_NOISE:g}, "
+                "a seed is 0 or more"
+            )
         if self.header.bits:
             raise ValueError("noise comes before the readout; add it before quantising")
         noise = np.random.default_rng(seed).normal(0.0, sigma, self.values.shape)
@@ -140,6 +153,10 @@ class Measurements:
         """
         if not 2 <= bits <= 32:
             raise ValueError(f"a readout has 2 to 32 bits, not {bits}")
+        if self.header.bits:
+            raise ValueError(
+                f"these measurements were read out with {self.header.bits} bits before"
+            )
         largest = 2 ** (bits - 1) - 1
         step = max(1.0, full_scale / largest)
         codes = np.clip(np.rint(self.values / step), -largest, largest).astype(np.int32)
@@ -195,6 +212,8 @@ def _read(file: BinaryIO, size: int) -> Measurements:
     count = math.prod(shape)
     if size != 8 + length + count * dtype.itemsize:
         raise ValueError(f"it has {size} bytes, not {8 + length + count * dtype.itemsize}")
+    if tensor["data_offsets"] != [0, count * dtype.itemsize] or len(outer) != 2:
+        raise ValueError("it holds something else than y")
     content = start + text + file.read()
     at = _checksum_place(start + text)
     if _digest(content, at) != content[at : at + 64]:

@@ -40,7 +40,8 @@ def load(name_or_path: str | Path, device: str | torch.device = "cpu") -> Imager
     """Load a built-in model by name, or any model file by path.
 
     Args:
-        name_or_path: A name that `tersense models` lists, or the path of a model file.
+        name_or_path: A name that `tersense models` lists, the path of a model file, or the folder
+            of a training.
         device: Where the imager will compute.
     """
     name = ALIASES.get(str(name_or_path), str(name_or_path))
@@ -48,18 +49,20 @@ def load(name_or_path: str | Path, device: str | torch.device = "cpu") -> Imager
         imager = read_model(ZOO / f"{name}.safetensors", device)
         imager.name = name
         return imager
+    if (Path(name_or_path) / "model.safetensors").is_file():  # the folder of a training
+        return read_model(Path(name_or_path) / "model.safetensors", device)
     if not Path(name_or_path).is_file():
         known = ", ".join([*names(), *ALIASES])
         raise TersenseError(f"no model or model file is called {name_or_path}; built in: {known}")
     return read_model(name_or_path, device)
 
 
-def find_by_patterns(phi_hash: str) -> str:
-    """Return the name of the built-in model that senses with the given patterns."""
+def find_by_patterns(phi_hash: str, stride: int) -> str:
+    """Return the name of the built-in model that senses with the given patterns and stride."""
     for name in names():
         with safe_open(ZOO / f"{name}.safetensors", framework="np") as file:
-            phi = file.get_tensor("phi")
-        if Patterns(phi, stride=1).hash == phi_hash:
+            phi, description = file.get_tensor("phi"), json.loads(file.metadata()["tersense"])
+        if description["stride"] == stride and Patterns(phi, stride).hash == phi_hash:
             return name
     raise TersenseError(
         f"no built-in model has the patterns {phi_hash[:12]}… of this file; "
@@ -99,7 +102,7 @@ def read_model(path: str | Path, device: str | torch.device = "cpu") -> Imager:
         raise TersenseError(f"{path}: {error}") from error
     except KeyError as error:
         raise TersenseError(f"{path} is not a usable model file: no {error}") from error
-    except (SafetensorError, OSError, TypeError, ValueError, RuntimeError) as error:
+    except (SafetensorError, OSError, TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise TersenseError(f"{path} is not a usable model file: {one_line(error)}") from error
 
 
@@ -113,8 +116,10 @@ def _build(
         )
     patterns = Patterns(tensors.pop("phi").numpy(), description["stride"])
     mean, std, about = float(description["mean"]), float(description["std"]), description["about"]
-    if not (math.isfinite(mean) and math.isfinite(std) and std > 0 and isinstance(about, dict)):
+    if not (math.isfinite(mean) and math.isfinite(std) and std > 0):
         raise TersenseError(f"mean {mean:g} and deviation {std:g} cannot normalise pictures")
+    if not isinstance(about, dict):
+        raise TersenseError(f"`about` describes the model by name and value, not {about!r}")
     alpha = tensors.pop("alpha")
     if alpha.shape != (len(patterns),):
         raise TersenseError(f"alpha has shape {tuple(alpha.shape)}, not ({len(patterns)},)")

@@ -58,7 +58,8 @@ def plot_table(result: dict[str, Any], path: Path) -> None:
             axis.plot(*zip(*known, strict=True), "k*" if number == 0 else "kx", ms=11,
                       label=f"paper, its {which} set")  # fmt: skip
     axis.set_xticks(places, [_folded(row["label"]) for row in rows], fontsize=8)
-    axis.set(ylabel="PSNR (dB), overlapping windows", title=result["table"])
+    quick = " (a quick run, not to be compared)" if rows[0]["protocol"]["quick"] else ""
+    axis.set(ylabel="PSNR (dB), overlapping windows", title=result["table"] + quick)
     axis.grid(alpha=0.3)
     figure.legend(loc="outside right upper", frameon=False)
     _save(figure, path)
@@ -66,9 +67,8 @@ def plot_table(result: dict[str, Any], path: Path) -> None:
 
 def _overlapping_mean(figures: dict[str, Any]) -> float:
     """Return the mean PSNR, NaN (not drawn) where this protocol was not measured."""
-    if "overlapping" not in figures:
-        return math.nan
-    return float(figures["overlapping"]["mean"]["psnr"])
+    value = figures.get("overlapping", {"mean": {"psnr": None}})["mean"]["psnr"]
+    return math.nan if value is None else float(value)
 
 
 def _folded(label: str) -> str:

@@ -17,14 +17,14 @@ from typing import Any, Literal
 from tersense.baselines.classical import ClassicalImager, random_patterns
 from tersense.camera import Camera
 from tersense.config import Config, build_config
-from tersense.data import open_pictures
+from tersense.data import open_pictures, resolve_source
 from tersense.devices import choose_device
 from tersense.errors import TersenseError
 from tersense.evaluate import score_picture, summarize, write_json
 from tersense.files import make_folder
 from tersense.images import find_images, read_gray
 from tersense.ternary import rows_for_rate
-from tersense.train import Quiet, Run
+from tersense.train import Quiet, open_run
 
 OWN, OVERLAPPING = "own geometry", "overlapping"
 RATES = (0.1, 0.15, 0.2, 0.25, 0.3)
@@ -172,6 +172,7 @@ def run_table(
 ) -> dict[str, Any]:
     """Run what is missing of a table, several experiments side by side; return all results."""
     experiments = experiments or TABLES[table]()
+    _check(options)
     make_folder(options.out)
     missing = [e for e in experiments if not _finished(e, options)]
     for experiment in experiments:
@@ -194,6 +195,18 @@ def run_table(
             for e in experiments
         ],
     }
+
+
+def _check(options: Options) -> None:
+    """Refuse what would fail only after hours of training."""
+    names = [test.name for test in options.tests]
+    if len(set(names)) < len(names):
+        raise TersenseError(f"two test folders have the same name: {', '.join(sorted(names))}")
+    for test in options.tests:
+        find_images(test)
+    resolve_source(options.train)
+    if not 1 <= options.stride <= 32:
+        raise TersenseError(f"stride {options.stride} must lie between 1 and the window, 32")
 
 
 def run_experiment(experiment: Experiment, options: Options) -> dict[str, Any]:
@@ -222,10 +235,11 @@ def run_experiment(experiment: Experiment, options: Options) -> dict[str, Any]:
 
 def _train(config: Config, tests: tuple[Path, ...]) -> tuple[Camera, dict[str, Any]]:
     """Train, or go on training, and say how it went on training and on unseen crops."""
-    run = Run(config, Quiet())
-    if (run.folder / "checkpoint.safetensors").exists():
-        run.load_checkpoint()
+    begun = (Path(config.train.out) / "config.toml").exists()
+    run = open_run(config, begun, Quiet())
     run.train()
+    if run.interrupted:
+        raise KeyboardInterrupt
     camera = run.finish()
     return camera, {
         "steps": run.step,
@@ -308,6 +322,7 @@ def to_markdown(result: dict[str, Any]) -> str:
     """Return a table of means, and below it one of every image of every set."""
     rows = result["rows"]
     sets = list(rows[0]["sets"])
+    quick = rows[0]["protocol"]["quick"]
     head = ["", *(f"{name}" for name in sets), "paper, its first set", "its second set"]
     lines = [
         f"# {result['table']}",
@@ -315,6 +330,15 @@ def to_markdown(result: dict[str, Any]) -> str:
         "PSNR in dB, mean over images: overlapping windows (the paper's protocol), and in brackets "
         "the camera's own geometry.",
         "The paper's test sets are not public; our sets are others.",
+        *(
+            [
+                "",
+                "**A quick run of a small camera (8×8 windows, few patches, bits of few pictures):",
+                "it shows that everything works, and is not to be compared with anything.**",
+            ]
+            if quick
+            else []
+        ),
         "",
         _line(head),
         _line(["---"] * len(head)),
@@ -349,7 +373,8 @@ def _image_table(rows: list[dict[str, Any]], name: str) -> Iterable[str]:
 
 
 def _mean(figures: dict[str, Any], protocol: str) -> str:
-    return f"{figures[protocol]['mean']['psnr']:.2f}" if protocol in figures else "–"
+    value = figures.get(protocol, {"mean": {"psnr": None}})["mean"]["psnr"]
+    return "–" if value is None else f"{value:.2f}"
 
 
 def _line(cells: Iterable[str]) -> str:

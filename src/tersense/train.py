@@ -106,6 +106,7 @@ class Run:
             capturable=self.device.type == "cuda",
         )
         self.step = 0
+        self.interrupted = False
         self.seconds = 0.0  # of steps alone, over all sessions of this run
 
     @property
@@ -131,6 +132,8 @@ class Run:
             self.network.reconstructor.prepare(self.network.sensor.theta, self._normalised())
         train_step = self._make_step()
         limit = self.config.train.seconds or math.inf
+        if self.seconds >= limit:
+            return f"the time limit of {limit:g} s was reached before"
         with stop_requests() as stop:
             while self.step < self.total_steps:
                 epoch, done = divmod(self.step, self.steps_per_epoch)
@@ -158,7 +161,7 @@ class Run:
         batch = self.config.train.batch
         locations = self.sampler.epoch(epoch)
         losses = torch.zeros((), device=self.device)
-        seen, began = 0, time.perf_counter()
+        epoch_loss, seen, began = 0.0, 0, time.perf_counter()
         for number in range(done, self.steps_per_epoch):
             losses += train_step(locations[number * batch : (number + 1) * batch])
             self.step += 1
@@ -170,14 +173,19 @@ class Run:
             now = time.perf_counter()
             self.seconds += now - began
             if not math.isfinite(loss):
+                kept = (self.folder / "checkpoint.safetensors").exists()
                 raise TersenseError(
-                    f"the loss became {loss} near step {self.step}; the last good checkpoint "
-                    f"stays in {self.folder}: lower train.lr and --resume"
+                    f"the loss became {loss} near step {self.step}"
+                    + (f"; the last good checkpoint stays in {self.folder}" if kept else "")
+                    + "; train again with a lower train.lr"
                 )
+            epoch_loss += loss * seen
             self.watcher.progress(self.step, self.total_steps, f"loss {loss:.3f}")
             if ended:
-                self._log(epoch=epoch + 1, loss=loss, lr=self.learning_rate.item())
-            if stop() and not ended:
+                mean = epoch_loss / (self.steps_per_epoch - done)
+                self._log(epoch=epoch + 1, loss=mean, lr=self.learning_rate.item())
+            if stop() and self.step < self.total_steps:
+                self.interrupted = True
                 return "it was asked to stop"
             if self.seconds >= limit and self.step < self.total_steps:
                 return f"the time limit of {limit:g} s is reached"
@@ -273,7 +281,12 @@ class Run:
         self.watcher.line(f"step {self.step}: validation {psnr:.2f} dB, {self.seconds:.0f} s")
 
     def save_checkpoint(self) -> None:
-        """Write everything that is needed to continue."""
+        """Write everything that is needed to continue, unless it is beyond repair."""
+        if not all(bool(w.isfinite().all()) for w in self.network.parameters()):
+            raise TersenseError(
+                f"weights became infinite or NaN by step {self.step}; train again with a lower "
+                "train.lr"
+            )
         write_checkpoint(
             self.folder / "checkpoint.safetensors",
             self.network,
@@ -286,6 +299,7 @@ class Run:
         path = self.folder / "checkpoint.safetensors"
         state = read_checkpoint(path, self.network, self.optimizer)
         self.step, self.seconds = int(state["step"]), float(state["seconds"])
+        self._forget_metrics_after(self.step)
 
     def finish(self) -> NetworkCamera:
         """Settle and return the camera as it is now; write the model file of a ternary one."""
@@ -306,6 +320,15 @@ class Run:
             write_model(self.folder / "model.safetensors", camera)
         return camera
 
+    def _forget_metrics_after(self, step: int) -> None:
+        """Drop what a run that was killed had logged since its checkpoint."""
+        path = self.folder / "metrics.jsonl"
+        if path.exists():
+            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+            kept = [line for line in lines if _step_of(line) <= step]
+            with written_whole(path) as partial:
+                partial.write_text("".join(kept), encoding="utf-8")
+
     def _log(self, **values: float) -> None:
         entry = {"step": self.step, "seconds": round(self.seconds, 3), **values}
         with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
@@ -321,6 +344,19 @@ def train(config: Config, resume: bool = False, watcher: Watcher | None = None) 
         watcher: Who is told how it goes.
     """
     watcher = watcher or Quiet()
+    run = open_run(config, resume, watcher)
+    why = run.train()
+    camera = run.finish()
+    watcher.line(f"{why}: step {run.step}, {run.seconds:.1f} s of steps")
+    if run.step < run.total_steps:
+        watcher.line("--resume continues it")
+    if isinstance(camera, Imager):
+        watcher.line(f"the model: {run.folder / 'model.safetensors'}")
+    return camera
+
+
+def open_run(config: Config, resume: bool, watcher: Watcher) -> Run:
+    """Set up a run and its folder, at its last checkpoint if it is resumed."""
     folder = Path(config.train.out)
     _check_folder(folder, config, resume)
     run = Run(config, watcher)
@@ -331,10 +367,7 @@ def train(config: Config, resume: bool = False, watcher: Watcher | None = None) 
     if resume and (folder / "checkpoint.safetensors").exists():
         run.load_checkpoint()
         watcher.line(f"continuing at step {run.step} of {run.total_steps}")
-    why = run.train()
-    camera = run.finish()
-    watcher.line(f"{why}: step {run.step}, {run.seconds:.1f} s of steps; results in {folder}")
-    return camera
+    return run
 
 
 def _check_folder(folder: Path, config: Config, resume: bool) -> None:
@@ -361,6 +394,13 @@ def _check_folder(folder: Path, config: Config, resume: bool) -> None:
                     f"{section}.{key} was {old.get(key)!r} in this run and is {new.get(key)!r} "
                     "now; a run resumes with its own settings"
                 )
+
+
+def _step_of(line: str) -> float:
+    try:
+        return float(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):  # cut off in the middle
+        return math.inf
 
 
 def _machine(device: torch.device) -> str:

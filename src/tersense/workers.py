@@ -29,9 +29,12 @@ def share(work: Callable[[int, int], Any], length: int, threads: int) -> None:
     queue = deque(itertools.pairwise(length * k // pieces for k in range(pieces + 1)))
 
     def work_off() -> None:
-        with contextlib.suppress(IndexError):  # the queue is empty
-            while True:
-                work(*queue.popleft())
+        while True:
+            try:
+                piece = queue.popleft()
+            except IndexError:  # all are taken
+                return
+            work(*piece)
 
     pool, identities = _helpers(threads - 1)
     _keep_apart(identities)
