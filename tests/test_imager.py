@@ -6,8 +6,8 @@ import torch
 from skimage import data
 
 import tersense
-from tersense.errors import TersenseError
 from reference import sense_by_windows
+from tersense.errors import TersenseError
 from tersense.models import build_reconstructor
 from tersense.sensing import Geometry, SensingOperator, sense_exactly
 from tersense.ternary import Patterns
