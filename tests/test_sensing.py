@@ -77,6 +77,14 @@ def test_windows_too_large_for_single_precision_stay_exact():
     assert y.item() == 255 * 260**2 - 1  # above 2²⁴, and odd
 
 
+def test_strips_make_no_difference(monkeypatch):
+    picture = torch.randint(0, 256, (2, 70, 45), dtype=torch.uint8)
+    operator = SensingOperator(torch.randn(3, 8, 8).sign(), 4)
+    whole = sense_exactly(picture, operator)
+    monkeypatch.setattr("tersense.sensing._PIXELS_AT_ONCE", 3 * 2 * 12 * 64)
+    assert torch.equal(sense_exactly(picture, operator), whole)
+
+
 def test_channels_are_sensed_one_by_one():
     x = torch.rand(2, 3, 20, 30)
     operator = SensingOperator(torch.randn(5, 8, 8), 4)

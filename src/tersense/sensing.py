@@ -132,18 +132,26 @@ class SensingOperator:
         return side - removed * stride, like
 
 
+_PIXELS_AT_ONCE = 2**26  # of windows, copied out to be multiplied
+
+
 @torch.no_grad()
 def sense_exactly(pixels: Tensor, operator: SensingOperator) -> Tensor:
     """Sense uint8 pixels (…, H, V) and return exact integers (…, m, h, w), int32.
 
     Every partial sum is an integer of magnitude at most 255·W². Floats hold integers exactly up
     to 2²⁴ (single precision) or 2⁵³ (double), in whatever order they are added; the narrowest
-    that suffices is used. It is one plain matrix product, because a convolution library may
-    choose a transform (FFT, Winograd) that does not add integers.
+    that suffices is used. These are plain matrix products, strip by strip, because a convolution
+    library may choose a transform (FFT, Winograd) that does not add integers.
     """
     window, stride = operator.geometry.window, operator.geometry.stride
     dtype = torch.float32 if 255 * window**2 < 2**24 else torch.float64
     extended = F.pad(pixels.to(dtype), operator.geometry.padding(*pixels.shape[-2:]))
     windows = extended.unfold(-2, window, stride).unfold(-2, window, stride)
-    y: Tensor = torch.tensordot(windows, operator.phi.to(dtype), dims=([-2, -1], [-2, -1]))
-    return y.movedim(-1, -3).to(torch.int32)
+    phi, rows = operator.phi.to(dtype), windows.shape[-4]
+    at_once = max(1, _PIXELS_AT_ONCE * rows // windows.numel())
+    strips = [
+        torch.tensordot(strip, phi, dims=([-2, -1], [-2, -1])).to(torch.int32)
+        for strip in torch.split(windows, at_once, dim=-4)
+    ]
+    return torch.cat(strips, dim=-3).movedim(-1, -3)
