@@ -17,7 +17,8 @@ from tersense.config import build_config, read_config
 from tersense.errors import TersenseError
 from tersense.evaluate import score_picture
 from tersense.joint import JointNetwork
-from tersense.train import Quiet, Run, train
+from tersense.train import Run, train
+from tersense.watcher import Quiet
 
 
 def small_config(out, **changes):

@@ -24,7 +24,7 @@ _SECONDS_BETWEEN_LINES = 10.0
 class ProgressDisplay:
     """Show progress as a bar on a terminal and as plain lines, now and then, elsewhere.
 
-    It is also a watcher of trainings (`tersense.train.Watcher`).
+    It is also a watcher of trainings (`tersense.watcher.Watcher`).
     """
 
     def __init__(self) -> None:

@@ -24,7 +24,8 @@ from tersense.evaluate import score_picture, summarize, write_json
 from tersense.files import make_folder
 from tersense.images import find_images, read_gray
 from tersense.ternary import rows_for_rate
-from tersense.train import Quiet, open_run
+from tersense.train import open_run
+from tersense.watcher import Quiet
 
 OWN, OVERLAPPING = "own geometry", "overlapping"
 RATES = (0.1, 0.15, 0.2, 0.25, 0.3)

@@ -9,10 +9,10 @@ import json
 import math
 import platform
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from tersense import __version__
 from tersense.camera import NetworkCamera
 from tersense.checkpoint import read_checkpoint, stop_requests, write_checkpoint
 from tersense.config import Config, write_toml
-from tersense.data import CropSampler, PackedPictures, open_pictures, quietly
+from tersense.data import CropSampler, PackedPictures, open_pictures
 from tersense.devices import choose_device
 from tersense.errors import TersenseError
 from tersense.evaluate import score_picture
@@ -32,36 +32,10 @@ from tersense.imager import Imager
 from tersense.images import Picture, find_images, read_gray
 from tersense.joint import JointNetwork
 from tersense.models import write_model
+from tersense.watcher import Quiet, Watcher
 
 _STEPS_BETWEEN_LOOKS = 100  # looking at the loss makes the host wait for the GPU
 _SETTLING_BATCHES = 20
-
-
-class Watcher(Protocol):
-    """Who is told how the training goes."""
-
-    def track(self, items: Iterable[Any], label: str, total: int) -> Iterable[Any]:
-        """Go through items, hearing how far it is."""
-
-    def line(self, text: str) -> None:
-        """Hear something worth a line."""
-
-    def progress(self, done: int, total: int, text: str) -> None:
-        """Hear how many steps are done, and the state in a few words."""
-
-
-class Quiet:
-    """A watcher that says nothing."""
-
-    def track(self, items: Iterable[Any], label: str, total: int) -> Iterable[Any]:
-        """Go through items."""
-        return quietly(items, label, total)
-
-    def line(self, text: str) -> None:
-        """Say nothing."""
-
-    def progress(self, done: int, total: int, text: str) -> None:
-        """Say nothing."""
 
 
 class Run:
