@@ -1,6 +1,5 @@
 """Work through many files: read ahead, go on past bad ones, name them at the end."""
 
-import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -93,9 +92,7 @@ def work_through(
 
 def find_measurements(folder: Path) -> list[Path]:
     """List the measurement files of a folder and of those below it, in name order."""
-    found: list[Path] = []
-    with contextlib.suppress(OSError):
-        found = sorted(folder.rglob("*.tsm"))
+    found = sorted(folder.rglob("*.tsm"))
     if not found:
         raise TersenseError(f"no measurement files (.tsm) in {folder}")
     return found

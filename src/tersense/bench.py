@@ -9,9 +9,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tersense.baselines import classical
 from tersense.data import Track, quietly
 from tersense.errors import TersenseError
 from tersense.kernels import AddOnlySensor
+from tersense.ternary import Patterns
 
 WINDOW = 32
 NONZEROS = (1, 5, 10, 51, 102, 307, 1024)
@@ -23,13 +25,9 @@ _FEWEST, _MOST = 5, 51
 Sense = Callable[[NDArray[np.uint8]], Any]
 
 
-def random_patterns(m: int, k: int, seed: int = 0) -> NDArray[np.int8]:
+def random_patterns(m: int, k: int) -> NDArray[np.int8]:
     """Return (m, 32, 32) random patterns with exactly k non-zeros each."""
-    rng = np.random.default_rng(seed)
-    phi = np.zeros((m, WINDOW * WINDOW), np.int8)
-    for row in phi:
-        row[rng.choice(row.size, k, replace=False)] = rng.choice([-1, 1], k)
-    return phi.reshape(m, WINDOW, WINDOW)
+    return classical.random_patterns(m, WINDOW, k / WINDOW**2).phi
 
 
 def sensing_contestants(phi: NDArray[np.int8]) -> dict[str, Sense]:
@@ -45,7 +43,7 @@ def sensing_contestants(phi: NDArray[np.int8]) -> dict[str, Sense]:
     dense = matrix.T.astype(np.float32)
     bytes_ = torch.from_numpy(matrix.T.copy())
     row_sums = 128 * bytes_.int().sum(0)
-    sparse = csr_array(matrix.astype(_exact_type(phi)))
+    sparse = csr_array(matrix.astype(Patterns(phi, WINDOW).measurement_dtype))
 
     def with_torch(image: NDArray[np.uint8]) -> Any:
         return (_blocks(torch.from_numpy(image)).float() @ weights).to(torch.int32)
@@ -80,11 +78,6 @@ def _blocks(image: torch.Tensor) -> torch.Tensor:
     h, w = (side // WINDOW for side in image.shape)
     blocks = image.reshape(h, WINDOW, w, WINDOW).permute(0, 2, 1, 3)
     return blocks.reshape(h * w, WINDOW * WINDOW)
-
-
-def _exact_type(phi: NDArray[np.int8]) -> type[np.int16] | type[np.int32]:
-    largest = max((phi > 0).sum(axis=(1, 2)).max(), (phi < 0).sum(axis=(1, 2)).max())
-    return np.int16 if largest <= 128 else np.int32
 
 
 def race(
@@ -161,7 +154,10 @@ def _sensing_case(side: int, k: int, seconds: float, load: float) -> dict[str, A
         calls=max(4, 2**20 // image.size),
     )
     own = times[ADD_ONLY]
-    copied, written = np.empty_like(image), np.empty((256, len(exact)), _exact_type(phi))
+    copied, written = (
+        np.empty_like(image),
+        np.empty((256, len(exact)), Patterns(phi, WINDOW).measurement_dtype),
+    )
 
     def read_and_write() -> None:
         np.copyto(copied, image)
