@@ -73,10 +73,16 @@ class TrainConfig:
         out: The run folder.
         epochs: Passes over `data.samples` crops.
         seconds: Stop after this time at the latest; 0 for no limit.
+        start: A model to begin with: its reconstructor, and its patterns where they fit.
         batch: Crops a step.
+        loss: squared (summed over a crop, the paper's) or charbonnier (a smooth absolute error).
         lr: Learning rate of Adam.
+        schedule: steps (see `lr_decay`) or cosine (falls to zero by the last epoch, or by the time
+            limit where that comes first).
         lr_decay: Factor on the learning rate every `lr_decay_epochs`.
         lr_decay_epochs: See `lr_decay`.
+        warmup: Steps over which the learning rate rises to `lr`.
+        clip: Largest norm of the gradient; 0 for no limit.
         freeze_epochs: Epochs after which the patterns stay as they are while the reconstructor
             goes on learning; 0 for never.
         l2: Weight of ½·Σw² over the reconstructor's weight matrices, added to the loss.
@@ -91,10 +97,15 @@ class TrainConfig:
     out: str = "runs/paper"
     epochs: int = 50
     seconds: float = 0.0
+    start: str = ""
     batch: int = 5000
+    loss: str = "squared"
     lr: float = 0.01
+    schedule: str = "steps"
     lr_decay: float = 0.6
     lr_decay_epochs: int = 5
+    warmup: int = 0
+    clip: float = 0.0
     freeze_epochs: int = 0
     l2: float = 0.0
     seed: int = 0
@@ -212,9 +223,13 @@ def _check(config: Config) -> Config:
     for name in ("lr", "lr_decay"):
         value = getattr(train, name)
         _require(0 < value < math.inf, f"train.{name}", value, "above 0 and finite")
-    for name in ("seconds", "freeze_epochs", "l2", "seed"):
+    for name in ("seconds", "freeze_epochs", "warmup", "clip", "l2", "seed"):
         value = getattr(train, name)
         _require(0 <= value < math.inf, f"train.{name}", value, "at least 0 and finite")
+    _require(train.loss in ("squared", "charbonnier"), "train.loss", train.loss,
+             "squared or charbonnier")  # fmt: skip
+    _require(train.schedule in ("steps", "cosine"), "train.schedule", train.schedule,
+             "steps or cosine")  # fmt: skip
     _require(train.device in ("auto", "cpu", "cuda"), "train.device", train.device,
              "auto, cpu or cuda")  # fmt: skip
     _require(train.precision in ("auto", "float32", "bfloat16"), "train.precision",

@@ -1,6 +1,8 @@
 """The camera in training: sensor and reconstructor as one network, with its loss.
 
 pixels ──normalise──▶ x ──Φ──▶ y ──reconstructor──▶ x̂,   loss = mean over crops of ‖x − x̂‖²
+
+The paper's loss is the squared one; absolute errors (Charbonnier) suit stronger reconstructors.
 """
 
 from typing import Any, cast
@@ -11,10 +13,13 @@ from torch import Tensor, nn
 from tersense.baselines.dense import DenseSensor
 from tersense.camera import NetworkCamera
 from tersense.config import Config, SensingConfig
+from tersense.errors import TersenseError
 from tersense.imager import Imager
 from tersense.models import build_reconstructor
 from tersense.sensing import Geometry, SensingOperator
 from tersense.ternary import Selection, TernarySensor
+
+_SMOOTH = 1e-3  # below this the Charbonnier loss is a squared one; in deviations of the pixels
 
 
 class JointNetwork(nn.Module):
@@ -29,7 +34,8 @@ class JointNetwork(nn.Module):
     def __init__(self, config: Config, mean: float, std: float) -> None:
         super().__init__()
         sensing = config.sensing
-        self.mean, self.std, self.l2 = mean, std, config.train.l2
+        self.mean, self.std = mean, std
+        self.l2, self.loss = config.train.l2, config.train.loss
         self.sensor = _build_sensor(sensing)
         options = dict(config.reconstructor)
         self.reconstructor = build_reconstructor(
@@ -45,11 +51,37 @@ class JointNetwork(nn.Module):
         phi, alpha = self.sensor()
         operator = SensingOperator(phi, self.sensor.stride, alpha)
         estimate = self.reconstructor(operator.forward(x), operator, x.shape[-2:])
-        loss: Tensor = (x - estimate.float()).square().sum() / len(x)
+        loss = self._compare(x, estimate.float())
         if self.l2:
             matrices = (w for w in self.reconstructor.parameters() if w.ndim > 1)
             loss = loss + 0.5 * self.l2 * sum(w.square().sum() for w in matrices)
         return loss
+
+    def _compare(self, x: Tensor, estimate: Tensor) -> Tensor:
+        squares = (x - estimate).square()
+        if self.loss == "squared":
+            return squares.sum() / len(x)
+        return (squares + _SMOOTH**2).sqrt().mean()
+
+    @torch.no_grad()
+    def start_from(self, imager: Imager) -> None:
+        """Take over a trained reconstructor, and its patterns if they have our shape."""
+        ours, theirs = self.reconstructor, imager.reconstructor
+        if (ours.registered_name, ours.options) != (theirs.registered_name, theirs.options):
+            raise TersenseError(
+                f"{imager.name} has the reconstructor {theirs.registered_name} with "
+                f"{theirs.options}; set [reconstructor] to the same to start from it"
+            )
+        try:
+            ours.load_state_dict(theirs.state_dict())
+        except RuntimeError as error:
+            raise TersenseError(
+                f"{imager.name} was trained for {len(imager.patterns)} patterns of "
+                f"{imager.patterns.window}×{imager.patterns.window}, and its reconstructor fits "
+                "no others"
+            ) from error
+        if isinstance(self.sensor, TernarySensor):
+            self.sensor.start_from(imager.patterns, imager.operator.alpha)
 
     @torch.no_grad()
     def to_camera(self, name: str, about: dict[str, Any]) -> NetworkCamera:

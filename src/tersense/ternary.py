@@ -135,6 +135,20 @@ class TernarySensor(nn.Module):
         alpha = alpha if self.scale is None else self.scale
         return phi.view(-1, self.window, self.window), alpha
 
+    @torch.no_grad()
+    def start_from(self, patterns: "Patterns", alpha: Tensor) -> bool:
+        """Begin with trained patterns, if they have the same shape; return whether they have.
+
+        The magnitudes that led to them are not kept in a model. Entries that are not zero begin
+        at α, the others at up to half of it, so that training can still exchange them.
+        """
+        phi = torch.from_numpy(patterns.phi.reshape(len(patterns), -1).astype(np.float32))
+        if phi.shape != self.theta.shape or patterns.stride != self.stride:
+            return False
+        others = (torch.rand(phi.shape) - 0.5) * (phi == 0)
+        self.theta.copy_((phi + others) * alpha.to("cpu")[:, None])
+        return True
+
     def freeze(self) -> "Patterns":
         """Return the patterns as they are now, as integers."""
         with torch.no_grad():

@@ -31,7 +31,8 @@ from tersense.graphs import replayed
 from tersense.imager import Imager
 from tersense.images import Picture, find_images, read_gray
 from tersense.joint import JointNetwork
-from tersense.models import write_model
+from tersense.models import load, write_model
+from tersense.schedule import learning_rates
 from tersense.watcher import Quiet, Watcher
 
 _STEPS_BETWEEN_LOOKS = 100  # looking at the loss makes the host wait for the GPU
@@ -65,7 +66,10 @@ class Run:
                 f"{train.batch}; lower train.batch or raise data.samples"
             )
         torch.manual_seed(train.seed)
-        self.network = JointNetwork(config, *self.pictures.mean_and_std()).to(self.device).train()
+        self.network = JointNetwork(config, *self.pictures.mean_and_std())
+        if train.start:
+            self.network.start_from(load(train.start))
+        self.network.to(self.device).train()
         self.learning_rate = torch.tensor(train.lr, device=self.device)
         self.sensor_rate = self.learning_rate.clone()  # 0 once the patterns are frozen
         learned = [w for w in self.network.sensor.parameters() if w.requires_grad]
@@ -79,6 +83,7 @@ class Run:
             fused=True,
             capturable=self.device.type == "cuda",
         )
+        self._rates = (train.lr, train.lr)
         self.step = 0
         self.interrupted = False
         self.seconds = 0.0  # of steps alone, over all sessions of this run
@@ -104,6 +109,7 @@ class Run:
         """Train to the end, the time limit or a request to stop; return why it ended."""
         if self.step == 0:
             self.network.reconstructor.prepare(self.network.sensor.theta, self._normalised())
+        torch.backends.cudnn.benchmark = True  # all steps have the same shapes
         train_step = self._make_step()
         limit = self.config.train.seconds or math.inf
         if self.seconds >= limit:
@@ -111,7 +117,6 @@ class Run:
         with stop_requests() as stop:
             while self.step < self.total_steps:
                 epoch, done = divmod(self.step, self.steps_per_epoch)
-                self._set_learning_rate(epoch)
                 why = self._train_epoch(train_step, epoch, done, limit, stop)
                 if why:
                     self.save_checkpoint()
@@ -137,6 +142,7 @@ class Run:
         losses = torch.zeros((), device=self.device)
         epoch_loss, seen, began = 0.0, 0, time.perf_counter()
         for number in range(done, self.steps_per_epoch):
+            self._set_learning_rates()
             losses += train_step(locations[number * batch : (number + 1) * batch])
             self.step += 1
             seen += 1
@@ -167,12 +173,13 @@ class Run:
             seen, began = 0, now
         return ""
 
-    def _set_learning_rate(self, epoch: int) -> None:
-        train = self.config.train
-        rate = train.lr * train.lr_decay ** (epoch // train.lr_decay_epochs)
-        frozen = 0 < train.freeze_epochs <= epoch
-        self.learning_rate.fill_(rate)
-        self.sensor_rate.fill_(0.0 if frozen else rate)
+    def _set_learning_rates(self) -> None:
+        epoch = self.step / self.steps_per_epoch
+        rates = learning_rates(self.config.train, self.step, epoch, self.seconds)
+        if rates != self._rates:  # writing to the device takes time
+            self.learning_rate.fill_(rates[0])
+            self.sensor_rate.fill_(rates[1])
+            self._rates = rates
 
     def _make_step(self) -> Callable[[Tensor], Tensor]:
         """Return the function that trains on the crops at given locations and gives the loss."""
@@ -183,6 +190,8 @@ class Run:
             self.config.train.precision == "auto" and self.device.type == "cuda"
         )
 
+        clip = self.config.train.clip
+
         def step(locations: Tensor) -> Tensor:
             crops = self._crops(locations)
             # Weights are cast anew in every step: a graph cannot keep a cache outside itself.
@@ -190,6 +199,8 @@ class Run:
                 loss = network(crops)
             self.optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
+            if clip:
+                nn.utils.clip_grad_norm_(self.network.parameters(), clip)
             self.optimizer.step()
             return loss.detach()
 

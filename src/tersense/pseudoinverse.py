@@ -1,0 +1,93 @@
+"""Undo the overlap of patterns: (ΦΦᵀ + λI)⁻¹, for windows side by side and for overlapping ones.
+
+ΦΦᵀ tells how much each measurement repeats the others of its window and of the windows that overlap
+it. It is the same everywhere inside a picture, that is, a convolution over the grid of windows: one
+m×m matrix for blocks, a few of them for lapped windows. A convolution is inverted frequency by
+frequency; the inverse fades within a few windows, so that a small grid is enough to find it.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
+
+from tersense.sensing import SensingOperator
+
+_REACH = 2  # how many overlaps away measurements still correct each other
+_ITERATIONS = 20  # enough for a condition number of some ten thousand
+
+
+def inverse_gram(operator: SensingOperator, damping: float | Tensor = 0.01) -> Tensor:
+    """Return (ΦΦᵀ + λI)⁻¹ as a convolution over windows, (m, m, t, t) with t odd.
+
+    It is exact for blocks. For lapped windows it is that of a torus of t×t windows, close to exact
+    inside a picture and less so at its border, where windows lose pixels.
+
+    Args:
+        operator: The camera; gradients flow through its Φ.
+        damping: λ, as a share of the mean energy of a pattern; at least about 0.01.
+    """
+    reach = operator.geometry.cells - 1
+    identity = torch.eye(len(operator.phi), dtype=operator.phi.dtype, device=operator.phi.device)
+    gram = _gram(operator, identity)
+    damped = damping * gram[..., reach, reach].diagonal().mean() * identity
+    if reach == 0:
+        return invert(gram[:, :, 0, 0] + damped)[:, :, None, None]
+    grid = 2 * _REACH * reach + 1
+    around = (grid - gram.shape[-1]) // 2
+    torus = torch.fft.ifftshift(F.pad(gram, (around,) * 4), dim=(-2, -1))
+    waves = torch.fft.fft2(torus).permute(2, 3, 0, 1)  # an m×m matrix for every frequency
+    kernel: Tensor = torch.fft.ifft2(invert(waves + damped).permute(2, 3, 0, 1)).real
+    return torch.fft.fftshift(kernel, dim=(-2, -1)).contiguous()  # type: ignore[no-any-return]
+
+
+def convolve_windows(kernel: Tensor, y: Tensor) -> Tensor:
+    """Apply a convolution over windows (m, m, t, t) to measurements y (N, m, h, w)."""
+    if kernel.shape[-1] == 1:
+        return F.linear(y.movedim(1, -1), kernel[:, :, 0, 0].T).movedim(-1, 1)
+    return F.conv_transpose2d(y, kernel, padding=kernel.shape[-1] // 2)
+
+
+def invert(matrices: Tensor) -> Tensor:
+    """Invert Hermitian positive definite matrices (…, m, m), differentiably."""
+    inverse: Tensor = _Inverse.apply(matrices)  # type: ignore[no-untyped-call]
+    return inverse
+
+
+class _Inverse(torch.autograd.Function):
+    """The inverse; on a GPU by products alone.
+
+    There a factorisation is a long chain of tiny kernels, slower than everything else in a training
+    step, and cannot be recorded as part of a CUDA graph.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, matrices: Tensor) -> Tensor:
+        inverse = _newton_schulz(matrices) if matrices.is_cuda else torch.linalg.inv(matrices)
+        ctx.save_for_backward(inverse)
+        return inverse
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Tensor:
+        (inverse,) = ctx.saved_tensors
+        adjoint, gradient = inverse.mH, gradients[0]
+        return -(adjoint @ gradient @ adjoint)  # type: ignore[no-any-return]
+
+
+def _newton_schulz(matrices: Tensor) -> Tensor:
+    """Invert by X ← 2X − XAX, whose error is squared in every round."""
+    largest = matrices.abs().sum(-1).amax(-1)  # no eigenvalue is above it
+    identity = torch.eye(matrices.shape[-1], dtype=matrices.dtype, device=matrices.device)
+    inverse = identity / largest[..., None, None]
+    for _ in range(_ITERATIONS):
+        inverse = 2 * inverse - inverse @ matrices @ inverse
+    return inverse
+
+
+def _gram(operator: SensingOperator, identity: Tensor) -> Tensor:
+    """Return ΦΦᵀ as a convolution: what a single measurement of one pattern gives in all others."""
+    reach = operator.geometry.cells - 1
+    impulses = F.pad(identity[:, :, None, None], (reach,) * 4)
+    side = (2 * reach + 1) * operator.geometry.stride
+    return operator.forward(operator.adjoint(impulses, (side, side)))

@@ -1,0 +1,153 @@
+"""Our reconstructor: a few rounds of fitting the measurements and repairing the picture.
+
+         ┌──────────────────────────── phase, × 6 ────────────────────────────┐
+    y ──▶│ data:  e = Φᵀ(ΦΦᵀ+λI)⁻¹(y − Φx),   x ← x + ρe                       │──▶ x̂
+         │ prior: (x, e, memory) ──▶ small U-Net at half size ──▶ x, memory    │
+         └─────────────────────────────────────────────────────────────────────┘
+
+The data step moves the picture to where it agrees with the measurements, in as many directions as
+there are patterns; the prior, a convolutional network that sees the whole picture, fills in the
+rest. What it finds out is kept in a memory of feature maps for the next phase. No weight depends on
+the camera's geometry or rate: a network trained for one camera is a good start for another.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+from tersense.errors import TersenseError
+from tersense.pseudoinverse import convolve_windows, inverse_gram
+from tersense.recon import Reconstructor, register
+from tersense.sensing import Geometry, SensingOperator
+
+_PIXELS_SEEN = 64  # farther pixels have no visible influence, though the phases reach beyond
+_COARSEST = 4  # pixels a side of the coarsest level's cells
+
+
+@dataclass(frozen=True)
+class UnrolledOptions:
+    """The size of the network.
+
+    Args:
+        phases: Rounds of data step and prior.
+        channels: Feature maps, at half and at quarter size.
+    """
+
+    phases: int = 6
+    channels: int = 64
+
+    def __post_init__(self) -> None:
+        if not (1 <= self.phases <= 64 and 1 <= self.channels <= 1024):
+            raise TersenseError(
+                f"reconstructor.phases = {self.phases} and channels = {self.channels} are not "
+                "possible; use 1 to 64 phases and 1 to 1024 channels"
+            )
+
+
+@register("unrolled")
+class UnrolledReconstructor(Reconstructor):
+    """Reconstruct the whole picture by unrolled optimisation with a learned prior."""
+
+    Options = UnrolledOptions
+    any_rate = True
+
+    def __init__(self, geometry: Geometry, patterns: int, options: UnrolledOptions) -> None:
+        super().__init__(geometry, patterns, options)
+        self.halo = -(-_PIXELS_SEEN // geometry.stride)
+        self.damping = nn.Parameter(torch.tensor(-3.0))  # log(λ − least λ)
+        self.phases = nn.ModuleList(
+            Phase(options.channels, first=number == 0) for number in range(options.phases)
+        )
+
+    def forward(self, y: Tensor, operator: SensingOperator, size: tuple[int, int]) -> Tensor:
+        """Reconstruct (N, H, V) from y (N, m, h, w); see `Reconstructor`."""
+        # Measurements are sums of many pixels: half precision would drown them.
+        with torch.autocast(y.device.type, enabled=False):
+            y, inverse = y.float(), inverse_gram(operator, 0.01 + self.damping.exp())
+            rate = (operator.phi.abs().amax(dim=(1, 2)) > 0).sum() / operator.geometry.stride**2
+
+        def disagreement(x: Tensor | None) -> Tensor:
+            with torch.autocast(y.device.type, enabled=False):
+                rest = y if x is None else y - operator.forward(x)
+                return operator.adjoint(convolve_windows(inverse, rest), size)
+
+        state: tuple[Any, Any] = None, None  # picture and memory
+        for phase in self.phases:
+            x, memory = state
+            state = phase(x, disagreement(x), memory, rate.log())
+        picture: Tensor = state[0]
+        return picture
+
+
+class Phase(nn.Module):
+    """One round: a step towards the measurements, then the prior.
+
+    Args:
+        channels: Feature maps.
+        first: Whether there is no memory yet.
+    """
+
+    def __init__(self, channels: int, first: bool) -> None:
+        super().__init__()
+        self.step = nn.Parameter(torch.tensor(1.0))  # ρ
+        self.entry = _convolution(8 if first else 8 + channels, channels)
+        self.by_rate = nn.Parameter(torch.zeros(channels))
+        self.before = _convolution(channels, channels)
+        self.down = nn.Conv2d(channels, channels, 2, stride=2)
+        self.coarse = nn.Sequential(Residual(channels), Residual(channels))
+        self.up = nn.ConvTranspose2d(channels, channels, 2, stride=2)
+        self.after = Residual(channels)
+        self.exit = _convolution(channels, 4)
+        nn.init.zeros_(self.exit.weight)
+
+    def forward(
+        self, x: Tensor | None, error: Tensor, memory: Tensor | None, log_rate: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Improve the picture x (N, H, V), given its error (N, H, V) in the measured directions.
+
+        Returns:
+            The better picture, and the memory (N, channels, H/2, V/2) for the next phase.
+        """
+        x = self.step * error if x is None else x + self.step * error
+        inputs = _to_half_size(torch.stack([x, error], dim=1))
+        if memory is not None:
+            inputs = torch.cat([inputs.to(memory.dtype), memory], dim=1)
+        features = self.entry(inputs)
+        features = features + (self.by_rate * log_rate)[:, None, None].to(features.dtype)
+        features = features + self.before(F.relu(features))
+        features = features + self.up(self.coarse(self.down(features)))
+        features = self.after(features)
+        change = F.pixel_shuffle(self.exit(F.relu(features)), 2)[:, 0]
+        return x + change[:, : x.shape[1], : x.shape[2]].float(), features
+
+
+class Residual(nn.Module):
+    """Two convolutions whose result is added to their input."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.first = _convolution(channels, channels)
+        self.second = _convolution(channels, channels)
+        nn.init.zeros_(self.second.weight)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return features (N, channels, h, w) of the same shape."""
+        result: Tensor = self.second(F.relu(self.first(F.relu(features))))
+        return features + result
+
+
+def _to_half_size(planes: Tensor) -> Tensor:
+    """Turn (N, 2, H, V) into (N, 8, h, w): 2×2 pixels a position, whole coarse cells."""
+    missing = [-side % _COARSEST for side in planes.shape[-2:]]
+    if any(missing):
+        planes = F.pad(planes, (0, missing[1], 0, missing[0]), mode="replicate")
+    return F.pixel_unshuffle(planes, 2).contiguous(memory_format=torch.channels_last)
+
+
+def _convolution(inputs: int, outputs: int) -> nn.Conv2d:
+    layer = nn.Conv2d(inputs, outputs, 3, padding=1)
+    nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
+    return layer
