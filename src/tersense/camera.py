@@ -58,6 +58,8 @@ class NetworkCamera(Camera):
         mean: μ of the pixels it was trained on.
         std: σ of the pixels it was trained on.
         reconstructor: The network.
+
+    `precision` may be set to bfloat16 where the machine is fast at it.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class NetworkCamera(Camera):
         self.geometry, self.rows = operator.geometry, len(operator.phi)
         self.device = operator.phi.device
         self.reconstructor = reconstructor.to(self.device).eval()
+        self.precision = "float32"
 
     def sense_planes(self, pixels: Tensor) -> Tensor:
         """Sense gray pictures (N, H, V) uint8 as real numbers; see `Camera`."""
@@ -88,5 +91,6 @@ class NetworkCamera(Camera):
         Φ⋆1 tells which pixels each window really covers: outside there is no mean to remove.
         """
         normalised = (y.to(self.device) - self.mean * ones) / self.std
-        picture: Tensor = self.reconstructor(normalised, self.operator, size)
-        return picture * self.std + self.mean
+        with torch.autocast(self.device.type, torch.bfloat16, self.precision == "bfloat16"):
+            picture: Tensor = self.reconstructor(normalised, self.operator, size)
+        return picture.float() * self.std + self.mean

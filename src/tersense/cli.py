@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tersense import __version__
-from tersense.cli_lab import DeviceOption, JsonOption, bench_app, reproduce, train
+from tersense.cli_lab import (
+    DeviceOption,
+    JsonOption,
+    PrecisionOption,
+    bench_app,
+    reproduce,
+    train,
+)
 
 if TYPE_CHECKING:
     from tersense.imager import Imager
@@ -174,6 +181,7 @@ def reconstruct(
         ),
     ] = None,
     device: DeviceOption = "cpu",
+    precision: PrecisionOption = "float32",
 ) -> None:
     """Give pictures back from their measurements.
 
@@ -195,7 +203,7 @@ def reconstruct(
 
     @cache
     def imager_for(phi: str, stride: int) -> "Imager":
-        return _load(model or find_by_patterns(phi, stride), None, device)
+        return _load(model or find_by_patterns(phi, stride), None, device, precision)
 
     def work(measurements: Any, target: Path) -> None:
         imager = imager_for(measurements.header.phi, measurements.header.stride)
@@ -223,6 +231,7 @@ def evaluate(
     ] = None,
     json: JsonOption = None,
     device: DeviceOption = "cpu",
+    precision: PrecisionOption = "float32",
 ) -> None:
     """Measure PSNR and SSIM on a folder of images, in gray.
 
@@ -234,7 +243,7 @@ def evaluate(
 
     if json:
         require_writable_folder(json)
-    imager = _load(model, rate, device)
+    imager = _load(model, rate, device, precision)
     with ProgressDisplay() as display:
         result = evaluate_folder(imager, folder, stride, display.track)
     rows = [_score_row(image["name"], image) for image in result["images"]]
@@ -250,11 +259,13 @@ def evaluate(
         write_json(json, result)
 
 
-def _load(model: str, rate: float | None = None, device: str = "cpu") -> "Imager":
+def _load(
+    model: str, rate: float | None = None, device: str = "cpu", precision: str = "float32"
+) -> "Imager":
     from tersense.devices import choose_device
     from tersense.models import load
 
-    imager = load(model, choose_device(device))
+    imager = load(model, choose_device(device), precision)
     return imager if rate is None else imager.at_rate(rate)
 
 

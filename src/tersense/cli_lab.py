@@ -13,6 +13,10 @@ JsonOption = Annotated[
 ]
 DeviceOption = Annotated[str, typer.Option("--device", metavar="DEVICE", help="cpu, cuda or auto.")]
 
+PrecisionOption = Annotated[
+    str, typer.Option("--precision", metavar="TYPE", help="float32, or bfloat16 where it is fast.")
+]
+
 
 def train(
     config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="See configs/.")],
@@ -148,3 +152,85 @@ def bench_sense(
         write_json(json, result)
     if plot:
         plot_sensing(result, plot)
+
+
+@bench_app.command("reconstruct")
+def bench_reconstruct(
+    models: Annotated[
+        list[str] | None,
+        typer.Option("--model", "-m", metavar="MODEL", help="May be repeated. Default: built-in."),
+    ] = None,
+    device: DeviceOption = "cpu",
+    threads: Annotated[int, typer.Option("--threads", metavar="N", help="Of the CPU.")] = 2,
+    json: JsonOption = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Small and short.")] = False,
+) -> None:
+    """Time reconstruction by size of the picture, in float32 and bfloat16, and its memory.
+
+    Example: tersense bench reconstruct -m block-r25 --json reconstruct.json
+    """
+    from tersense.bench_network import bench_reconstruction
+    from tersense.console import ProgressDisplay, output, show_table
+    from tersense.devices import choose_device
+    from tersense.evaluate import write_json
+    from tersense.files import require_writable_folder
+    from tersense.models import names
+
+    if json:
+        require_writable_folder(json)
+    with ProgressDisplay() as display:
+        result = bench_reconstruction(
+            models or names(), choose_device(device), threads, quick, display.track
+        )
+    rows = [
+        [case["model"], f"{case['side']}²", f"{case['seconds']['float32']:.4f}",
+         f"{case['seconds']['bfloat16']:.4f}", f"{case['yardsticks']:.1f}×",
+         f"{case['nanoseconds_a_pixel']:.0f}", f"{case['peak_bytes'] / 2**20:.0f}"]
+        for case in result["cases"]
+    ]  # fmt: skip
+    head = ["model", "picture", "float32, s", "bfloat16, s", "yardsticks", "ns a pixel", "peak MiB"]
+    title = f"Reconstruction of gray pictures, {result['device']}"
+    show_table(title + (f", {threads} threads" if device == "cpu" else ""), head, rows)
+    output.print(
+        "yardsticks: float32 over one 3×3 convolution of 64 to 64 channels on 256×256, in turns."
+    )
+    if json:
+        write_json(json, result)
+
+
+@bench_app.command("train")
+def bench_train(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="See configs/.")],
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be repeated."),
+    ] = None,
+    json: JsonOption = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Few steps.")] = False,
+) -> None:
+    """Time training steps: pixels and operations a second, and the share of the machine's peak.
+
+    Example: tersense bench train configs/block-r25.toml --set train.batch=32
+    """
+    from tersense.bench_network import bench_training
+    from tersense.config import read_config
+    from tersense.console import show_facts
+    from tersense.evaluate import write_json
+    from tersense.files import require_writable_folder
+
+    if json:
+        require_writable_folder(json)
+    result = bench_training(read_config(config, changes), quick)
+    facts = {
+        "device": result["device"],
+        "step": f"{result['seconds_a_step'] * 1e3:.2f} ms for {result['batch']} crops of "
+        f"{result['crop']}×{result['crop']}",
+        "pixels": f"{result['pixels_per_second'] / 1e6:.3g} million a second",
+        "arithmetic": f"{result['flops_a_pixel'] / 1e3:.0f} thousand operations a pixel, "
+        f"{result['flops_per_second'] / 1e12:.3g} TFLOP/s",
+        "a large matrix product": f"{result['matrix_product_flops_per_second'] / 1e12:.3g} TFLOP/s",
+        "share of it": f"{result['share_of_peak']:.1%}",
+    }
+    show_facts("Training", facts)
+    if json:
+        write_json(json, result)

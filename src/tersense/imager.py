@@ -99,10 +99,12 @@ class Imager(NetworkCamera):
                 f"{self.name} works at rate {self.patterns.rate:g} only, not at {rate:g}; "
                 "leave the rate out or choose another model"
             )
-        return Imager(
+        lower = Imager(
             self.name, self.patterns.first(wanted), self.operator.alpha[:wanted], self.mean,
             self.std, self.reconstructor, self.about, self.device,
         )  # fmt: skip
+        lower.precision = self.precision
+        return lower
 
     def sense(
         self, picture: Any, bits: int | None = None, noise: float = 0.0, seed: int = 0

@@ -49,6 +49,8 @@ class JointNetwork(nn.Module):
         """Return the loss of crops (N, H, V) uint8."""
         x = (pixels.float() - self.mean) / self.std
         phi, alpha = self.sensor()
+        if self.training and self.reconstructor.any_rate:
+            phi = phi * _some_first_rows(phi)
         operator = SensingOperator(phi, self.sensor.stride, alpha)
         estimate = self.reconstructor(operator.forward(x), operator, x.shape[-2:])
         loss = self._compare(x, estimate.float())
@@ -97,6 +99,16 @@ class JointNetwork(nn.Module):
             )
         operator = SensingOperator(phi.clone(), self.sensor.stride, alpha)
         return NetworkCamera(name, operator, self.mean, self.std, self.reconstructor)
+
+
+def _some_first_rows(phi: Tensor) -> Tensor:
+    """Return (m, 1, 1): 1 for the first patterns, as many as a random rate has, 0 for the rest.
+
+    Rates from a fiftieth of the full one up to it are drawn, low ones as often as high ones.
+    """
+    share = 50 ** -torch.rand((), device=phi.device)
+    first = torch.arange(len(phi), device=phi.device) < (share * len(phi)).ceil()
+    return first[:, None, None].to(phi.dtype)
 
 
 def _build_sensor(sensing: SensingConfig) -> TernarySensor | DenseSensor:

@@ -27,7 +27,8 @@ from tersense.ternary import Patterns
 
 FORMAT = 1
 ZOO = Path(__file__).parent / "zoo"
-ALIASES = {"default": "paper-r25"}
+ALIASES = {"default": "block-r25"}
+PRECISIONS = ("float32", "bfloat16")
 _WEIGHTS = "reconstructor."
 
 
@@ -36,25 +37,37 @@ def names() -> list[str]:
     return sorted(path.stem for path in ZOO.glob("*.safetensors"))
 
 
-def load(name_or_path: str | Path, device: str | torch.device = "cpu") -> Imager:
+def load(
+    name_or_path: str | Path, device: str | torch.device = "cpu", precision: str = "float32"
+) -> Imager:
     """Load a built-in model by name, or any model file by path.
 
     Args:
         name_or_path: A name that `tersense models` lists, the path of a model file, or the folder
             of a training.
         device: Where the imager will compute.
+        precision: float32, or bfloat16 where the machine is fast at it.
     """
+    if precision not in PRECISIONS:
+        raise TersenseError(f"no precision is called {precision!r}; use {' or '.join(PRECISIONS)}")
     name = ALIASES.get(str(name_or_path), str(name_or_path))
+    imager = read_model(_find(name), device)
+    imager.precision = precision
     if name in names():
-        imager = read_model(ZOO / f"{name}.safetensors", device)
         imager.name = name
-        return imager
-    if (Path(name_or_path) / "model.safetensors").is_file():  # the folder of a training
-        return read_model(Path(name_or_path) / "model.safetensors", device)
-    if not Path(name_or_path).is_file():
+    return imager
+
+
+def _find(name: str) -> Path:
+    """Return the file of a built-in model, a model file, or the folder of a training."""
+    if name in names():
+        return ZOO / f"{name}.safetensors"
+    if (Path(name) / "model.safetensors").is_file():
+        return Path(name) / "model.safetensors"
+    if not Path(name).is_file():
         known = ", ".join([*names(), *ALIASES])
-        raise TersenseError(f"no model or model file is called {name_or_path}; built in: {known}")
-    return read_model(name_or_path, device)
+        raise TersenseError(f"no model or model file is called {name}; built in: {known}")
+    return Path(name)
 
 
 def find_by_patterns(phi_hash: str, stride: int) -> str:
@@ -131,6 +144,8 @@ def _build(
         on_meta=True,
     )
     _take_weights(reconstructor, tensors)
+    # Convolutions are faster with the channels of a pixel side by side.
+    reconstructor.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return Imager(
         str(description["name"]), patterns, alpha, mean, std, reconstructor, about, device
     )  # fmt: skip

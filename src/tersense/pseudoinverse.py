@@ -14,7 +14,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from tersense.sensing import SensingOperator
 
-_REACH = 2  # how many overlaps away measurements still correct each other
+_REACH = 3  # how many overlaps away measurements still correct each other
 _ITERATIONS = 20  # enough for a condition number of some ten thousand
 
 
@@ -26,12 +26,12 @@ def inverse_gram(operator: SensingOperator, damping: float | Tensor = 0.01) -> T
 
     Args:
         operator: The camera; gradients flow through its Φ.
-        damping: λ, as a share of the mean energy of a pattern; at least about 0.01.
+        damping: λ, as a share of the largest energy of a pattern; at least about 0.01.
     """
     reach = operator.geometry.cells - 1
     identity = torch.eye(len(operator.phi), dtype=operator.phi.dtype, device=operator.phi.device)
     gram = _gram(operator, identity)
-    damped = damping * gram[..., reach, reach].diagonal().mean() * identity
+    damped = damping * gram[..., reach, reach].diagonal().amax() * identity
     if reach == 0:
         return invert(gram[:, :, 0, 0] + damped)[:, :, None, None]
     grid = 2 * _REACH * reach + 1

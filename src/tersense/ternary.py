@@ -137,16 +137,17 @@ class TernarySensor(nn.Module):
 
     @torch.no_grad()
     def start_from(self, patterns: "Patterns", alpha: Tensor) -> bool:
-        """Begin with trained patterns, if they have the same shape; return whether they have.
+        """Begin with trained patterns of the same size, as many as there are; say if it did.
 
         The magnitudes that led to them are not kept in a model. Entries that are not zero begin
         at α, the others at up to half of it, so that training can still exchange them.
         """
-        phi = torch.from_numpy(patterns.phi.reshape(len(patterns), -1).astype(np.float32))
-        if phi.shape != self.theta.shape or patterns.stride != self.stride:
+        if patterns.window != self.window:
             return False
+        count = min(len(patterns), len(self.theta))
+        phi = torch.from_numpy(patterns.phi[:count].reshape(count, -1).astype(np.float32))
         others = (torch.rand(phi.shape) - 0.5) * (phi == 0)
-        self.theta.copy_((phi + others) * alpha.to("cpu")[:, None])
+        self.theta[:count] = (phi + others) * alpha[:count, None].cpu()
         return True
 
     def freeze(self) -> "Patterns":

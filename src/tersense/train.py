@@ -110,7 +110,7 @@ class Run:
         if self.step == 0:
             self.network.reconstructor.prepare(self.network.sensor.theta, self._normalised())
         torch.backends.cudnn.benchmark = True  # all steps have the same shapes
-        train_step = self._make_step()
+        train_step = self.make_step()
         limit = self.config.train.seconds or math.inf
         if self.seconds >= limit:
             return f"the time limit of {limit:g} s was reached before"
@@ -181,7 +181,7 @@ class Run:
             self.sensor_rate.fill_(rates[1])
             self._rates = rates
 
-    def _make_step(self) -> Callable[[Tensor], Tensor]:
+    def make_step(self) -> Callable[[Tensor], Tensor]:
         """Return the function that trains on the crops at given locations and gives the loss."""
         network: Callable[[Tensor], Tensor] = self.network
         if self.config.train.compile:
@@ -193,7 +193,7 @@ class Run:
         clip = self.config.train.clip
 
         def step(locations: Tensor) -> Tensor:
-            crops = self._crops(locations)
+            crops = self.crops(locations)
             # Weights are cast anew in every step: a graph cannot keep a cache outside itself.
             with torch.autocast(self.device.type, torch.bfloat16, half, cache_enabled=False):
                 loss = network(crops)
@@ -207,7 +207,8 @@ class Run:
         on_device = self.device.type == "cuda" and self.pictures.pixels.is_cuda
         return replayed(step) if on_device else step
 
-    def _crops(self, locations: Tensor) -> Tensor:
+    def crops(self, locations: Tensor) -> Tensor:
+        """Return the crops (N, c, c) uint8 at given locations, where the network is."""
         return self.pictures.crops(locations, self.config.data.crop).to(self.device)
 
     def _normalised(self) -> Iterator[Tensor]:
@@ -215,7 +216,7 @@ class Run:
         batch, locations = self.config.train.batch, self.sampler.epoch(0)
         while True:
             for number in range(self.steps_per_epoch):
-                pixels = self._crops(locations[number * batch : (number + 1) * batch])
+                pixels = self.crops(locations[number * batch : (number + 1) * batch])
                 yield (pixels.float() - self.network.mean) / self.network.std
 
     @torch.no_grad()
@@ -233,7 +234,7 @@ class Run:
             norm.momentum = None  # a plain average over all batches
         batch, locations = self.config.train.batch, self.sampler.epoch(0)
         for number in range(min(_SETTLING_BATCHES, self.steps_per_epoch) if norms else 0):
-            self.network(self._crops(locations[number * batch : (number + 1) * batch]))
+            self.network(self.crops(locations[number * batch : (number + 1) * batch]))
         for norm, momentum in zip(norms, momenta, strict=True):
             norm.momentum = momentum
 

@@ -13,6 +13,7 @@ the camera's geometry or rate: a network trained for one camera is a good start 
 
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +25,7 @@ from tersense.recon import Reconstructor, register
 from tersense.sensing import Geometry, SensingOperator
 
 _PIXELS_SEEN = 64  # farther pixels have no visible influence, though the phases reach beyond
+_LEAST_DAMPING = 0.01
 _COARSEST = 4  # pixels a side of the coarsest level's cells
 
 
@@ -34,10 +36,12 @@ class UnrolledOptions:
     Args:
         phases: Rounds of data step and prior.
         channels: Feature maps, at half and at quarter size.
+        nested: Whether it is trained to do with the first patterns alone, at any lower rate.
     """
 
     phases: int = 6
     channels: int = 64
+    nested: bool = False
 
     def __post_init__(self) -> None:
         if not (1 <= self.phases <= 64 and 1 <= self.channels <= 1024):
@@ -52,12 +56,13 @@ class UnrolledReconstructor(Reconstructor):
     """Reconstruct the whole picture by unrolled optimisation with a learned prior."""
 
     Options = UnrolledOptions
-    any_rate = True
 
     def __init__(self, geometry: Geometry, patterns: int, options: UnrolledOptions) -> None:
         super().__init__(geometry, patterns, options)
         self.halo = -(-_PIXELS_SEEN // geometry.stride)
+        self.any_rate = options.nested
         self.damping = nn.Parameter(torch.tensor(-3.0))  # log(λ − least λ)
+        self._inverses: WeakKeyDictionary[SensingOperator, Tensor] = WeakKeyDictionary()
         self.phases = nn.ModuleList(
             Phase(options.channels, first=number == 0) for number in range(options.phases)
         )
@@ -66,7 +71,7 @@ class UnrolledReconstructor(Reconstructor):
         """Reconstruct (N, H, V) from y (N, m, h, w); see `Reconstructor`."""
         # Measurements are sums of many pixels: half precision would drown them.
         with torch.autocast(y.device.type, enabled=False):
-            y, inverse = y.float(), inverse_gram(operator, 0.01 + self.damping.exp())
+            y, inverse = y.float(), self._inverse(operator)
             rate = (operator.phi.abs().amax(dim=(1, 2)) > 0).sum() / operator.geometry.stride**2
 
         def disagreement(x: Tensor | None) -> Tensor:
@@ -80,6 +85,14 @@ class UnrolledReconstructor(Reconstructor):
             state = phase(x, disagreement(x), memory, rate.log())
         picture: Tensor = state[0]
         return picture
+
+    def _inverse(self, operator: SensingOperator) -> Tensor:
+        """Return (ΦΦᵀ + λI)⁻¹; outside of training it is found once for each camera."""
+        if torch.is_grad_enabled() or self.training:
+            return inverse_gram(operator, _LEAST_DAMPING + self.damping.exp())
+        if operator not in self._inverses:
+            self._inverses[operator] = inverse_gram(operator, _LEAST_DAMPING + self.damping.exp())
+        return self._inverses[operator]
 
 
 class Phase(nn.Module):

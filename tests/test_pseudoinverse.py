@@ -1,0 +1,64 @@
+"""Undoing the overlap of patterns, against plain linear algebra."""
+
+import numpy as np
+import pytest
+import torch
+
+from tersense.baselines.classical import random_patterns
+from tersense.pseudoinverse import _newton_schulz as newton_schulz
+from tersense.pseudoinverse import convolve_windows, inverse_gram, invert
+from tersense.sensing import SensingOperator
+
+
+def camera(window, stride, m, density=0.2):
+    phi = random_patterns(m, window, density).phi.astype(np.float64)
+    return SensingOperator(torch.from_numpy(phi), stride)
+
+
+def as_matrix(operator, size):
+    """Return Φ as a plain matrix, by sensing every pixel on its own."""
+    pixels = torch.eye(size[0] * size[1], dtype=torch.float64).view(-1, *size)
+    return operator.forward(pixels).flatten(1).T
+
+
+def test_blocks_are_inverted_exactly():
+    operator = camera(8, 8, 20)
+    phi = operator.phi.flatten(1).numpy()
+    gram = phi @ phi.T
+    expected = np.linalg.inv(gram + 0.05 * gram.diagonal().max() * np.eye(20))
+    kernel = inverse_gram(operator, 0.05)
+    assert kernel.shape == (20, 20, 1, 1)
+    np.testing.assert_allclose(kernel[:, :, 0, 0].numpy(), expected, atol=1e-10)
+
+
+@pytest.mark.parametrize(("window", "stride", "m"), [(8, 4, 5), (8, 2, 2), (9, 4, 6)])
+def test_lapped_windows_are_inverted_away_from_the_border(window, stride, m):
+    operator = camera(window, stride, m)
+    size = (stride * 24, stride * 24)
+    matrix = as_matrix(operator, size)
+    gram = matrix @ matrix.T
+    damped = gram + 0.3 * (operator.phi**2).sum((1, 2)).max() * torch.eye(len(gram))
+    rng = torch.Generator().manual_seed(0)
+    y = torch.randn(1, m, 24, 24, generator=rng, dtype=torch.float64)
+    expected = torch.linalg.solve(damped, y.flatten()).view_as(y)
+    found = convolve_windows(inverse_gram(operator, 0.3), y)
+    inside = (..., slice(9, -9), slice(9, -9))
+    error = (found - expected)[inside].norm() / expected[inside].norm()
+    assert error < 0.01
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+def test_the_inverse_by_products_is_the_inverse(dtype):
+    rng = torch.Generator().manual_seed(1)
+    a = torch.randn(3, 12, 12, generator=rng, dtype=dtype)
+    matrices = a @ a.mH + 0.1 * torch.eye(12, dtype=dtype)
+    np.testing.assert_allclose(
+        newton_schulz(matrices).numpy(), np.linalg.inv(matrices.numpy()), rtol=1e-6, atol=1e-8
+    )
+
+
+def test_the_gradient_of_the_inverse_is_right():
+    rng = torch.Generator().manual_seed(2)
+    a = torch.randn(2, 4, 4, generator=rng, dtype=torch.complex128)
+    a = (a @ a.mH + torch.eye(4)).requires_grad_()
+    assert torch.autograd.gradcheck(lambda m: invert((m + m.mH) / 2), (a,))

@@ -1,0 +1,184 @@
+"""The unrolled reconstructor: any camera, any size, gradients, tiles, rates."""
+
+import numpy as np
+import pytest
+import torch
+from skimage import data
+from torch.utils.flop_counter import FlopCounterMode
+
+import tersense
+from tersense import imager as imager_module
+from tersense.baselines.classical import random_patterns
+from tersense.config import build_config
+from tersense.errors import TersenseError
+from tersense.imager import Imager
+from tersense.joint import JointNetwork
+from tersense.joint import _some_first_rows as some_first_rows
+from tersense.recon.unrolled import UnrolledOptions, UnrolledReconstructor
+from tersense.sensing import Geometry, SensingOperator
+from tersense.ternary import TernarySensor
+
+SMALL = UnrolledOptions(phases=2, channels=8)
+
+
+def camera(window, stride, m, density=0.2):
+    phi = random_patterns(m, window, density).phi.astype(np.float32)
+    return SensingOperator(torch.from_numpy(phi), stride)
+
+
+def small_imager(window=8, stride=8, m=16, nested=False):
+    patterns = random_patterns(m, window, 0.2)
+    patterns = type(patterns)(patterns.phi, stride)
+    options = UnrolledOptions(phases=2, channels=8, nested=nested)
+    network = UnrolledReconstructor(Geometry(window, stride), m, options)
+    for weights in network.parameters():  # a fresh network changes nothing: make it do something
+        torch.nn.init.normal_(weights, std=0.05)
+    return Imager("small", patterns, torch.ones(m), 120.0, 60.0, network)
+
+
+@pytest.mark.parametrize(("window", "stride", "m"), [(8, 8, 16), (8, 4, 5), (8, 2, 2), (9, 4, 3)])
+@pytest.mark.parametrize("size", [(32, 32), (33, 26), (5, 70)])
+def test_pictures_of_any_size_and_camera_come_back_in_their_size(window, stride, m, size):
+    torch.manual_seed(0)
+    operator = camera(window, stride, m)
+    network = UnrolledReconstructor(operator.geometry, m, SMALL).eval()
+    y = operator.forward(torch.randn(2, *size))
+    with torch.no_grad():
+        assert network(y, operator, size).shape == (2, *size)
+
+
+@pytest.mark.parametrize(("window", "stride", "m"), [(16, 16, 64), (16, 8, 16)])
+def test_a_fresh_network_agrees_with_the_measurements(window, stride, m):
+    torch.manual_seed(0)
+    operator = camera(window, stride, m)
+    network = UnrolledReconstructor(operator.geometry, m, UnrolledOptions(channels=8)).eval()
+    y = operator.forward(torch.randn(1, 96, 96))
+    with torch.no_grad():
+        again = operator.forward(network(y, operator, (96, 96)))
+    assert (again - y).norm() / y.norm() < 0.02
+
+
+def test_the_patterns_learn_through_the_network():
+    torch.manual_seed(0)
+    sensor = TernarySensor(8, 4, 0.25, 0.2)
+    network = UnrolledReconstructor(Geometry(8, 4), len(sensor.theta), SMALL)
+    x = torch.randn(2, 24, 24)
+    phi, alpha = sensor()
+    operator = SensingOperator(phi, 4, alpha)
+    (network(operator.forward(x), operator, (24, 24)) - x).square().sum().backward()
+    assert sensor.theta.grad is not None
+    assert (sensor.theta.grad != 0).float().mean() > 0.99  # straight through, unmasked
+
+
+def test_the_network_is_as_small_as_promised():
+    geometry = Geometry(32, 32)
+    network = UnrolledReconstructor(geometry, 256, UnrolledOptions()).eval()
+    operator = camera(32, 32, 256, 0.05)
+    y = operator.forward(torch.zeros(1, 64, 64))
+    with torch.no_grad():
+        network(y, operator, (64, 64))  # the inverse is found once
+        with FlopCounterMode(display=False) as counter:
+            network(y, operator, (64, 64))
+    assert counter.get_total_flops() / 2 / 64**2 <= 450_000
+    assert sum(w.numel() for w in network.parameters()) <= 4_000_000
+
+
+def test_tiles_give_the_picture_of_one_piece(monkeypatch):
+    imager = tersense.load("block-r25")
+    picture = data.camera()[:320, :288]
+    y = imager.sense(picture)
+    whole = imager.estimate(y)
+    monkeypatch.setattr(imager_module, "TILE_PIXELS", 128 * 128)
+    difference = np.abs(imager.estimate(y) - whole)
+    assert difference.max() < 1.0  # of 255; the phases reach farther than the halo
+    assert difference.mean() < 0.01
+
+
+def test_bfloat16_is_close_to_float32():
+    picture = data.camera()[:128, :128]
+    y = tersense.load("block-r25").sense(picture)
+    full = tersense.load("block-r25").estimate(y)
+    half = tersense.load("block-r25", precision="bfloat16").estimate(y)
+    assert 0 < np.abs(full - half).mean() < 0.5
+    with pytest.raises(TersenseError, match="no precision is called 'int4'"):
+        tersense.load("block-r25", precision="int4")
+
+
+def test_a_nested_camera_works_at_lower_rates_and_others_do_not():
+    picture = data.camera()[:40, :40]
+    nested = small_imager(nested=True).at_rate(0.1)
+    assert nested.rows == 6
+    assert nested.reconstruct(nested.sense(picture)).shape == (40, 40)
+    with pytest.raises(TersenseError, match=r"works at rate 0\.25 only"):
+        small_imager().at_rate(0.1)
+
+
+def test_patterns_that_are_all_zero_are_as_good_as_absent():
+    """Training a nested camera blanks patterns; using it leaves them out."""
+    torch.manual_seed(0)
+    operator = camera(8, 8, 16)
+    network = UnrolledReconstructor(operator.geometry, 16, UnrolledOptions(2, 8, True)).eval()
+    torch.nn.init.normal_(network.phases[0].exit.weight)
+    torch.nn.init.normal_(network.phases[0].by_rate)
+    first = operator.phi.clone()
+    first[6:] = 0
+    blank, short = SensingOperator(first, 8), SensingOperator(operator.phi[:6], 8)
+    x = torch.randn(1, 32, 32)
+    with torch.no_grad():
+        np.testing.assert_allclose(
+            network(blank.forward(x), blank, (32, 32)).numpy(),
+            network(short.forward(x), short, (32, 32)).numpy(),
+            atol=1e-4,
+        )
+
+
+def test_random_rates_take_first_patterns_low_and_high():
+    torch.manual_seed(0)
+    masks = [some_first_rows(torch.ones(512, 1, 1))[:, 0, 0] for _ in range(300)]
+    counts = [int(mask.sum()) for mask in masks]
+    assert all((mask[:count] == 1).all() for mask, count in zip(masks, counts, strict=True))
+    assert min(counts) < 15
+    assert max(counts) > 450
+    assert max(counts) <= 512
+
+
+def settings(**sensing):
+    return build_config(
+        {
+            "sensing": {"window": 8, "stride": 8, "density": 0.2, **sensing},
+            "reconstructor": {"name": "unrolled", "phases": 2, "channels": 8},
+        }
+    )
+
+
+def test_a_training_starts_from_a_model():
+    trained = small_imager()
+    network = JointNetwork(settings(rate=0.25), 120.0, 60.0)
+    network.start_from(trained)
+    np.testing.assert_array_equal(network.sensor.freeze().phi, trained.phi)
+    for key, value in trained.reconstructor.state_dict().items():
+        assert torch.equal(network.reconstructor.state_dict()[key], value), key
+
+
+@pytest.mark.parametrize(("rate", "stride"), [(0.125, 8), (0.5, 8), (0.25, 4)])
+def test_a_training_for_another_camera_starts_with_as_many_patterns_as_it_can(rate, stride):
+    trained = small_imager()
+    network = JointNetwork(settings(rate=rate, stride=stride), 120.0, 60.0)
+    network.start_from(trained)
+    phi = network.sensor.freeze().phi
+    count = min(len(phi), 16)
+    np.testing.assert_array_equal(phi[:count], trained.phi[:count])
+
+
+def test_a_training_does_not_start_from_another_network():
+    config = build_config(
+        {"sensing": {"window": 8, "stride": 8}, "reconstructor": {"name": "unrolled"}}
+    )
+    with pytest.raises(TersenseError, match=r"set \[reconstructor\] to the same"):
+        JointNetwork(config, 120.0, 60.0).start_from(small_imager())
+
+
+@pytest.mark.parametrize("wrong", [{"phases": 0}, {"channels": 5000}])
+def test_impossible_sizes_are_refused(wrong):
+    with pytest.raises(TersenseError, match="use 1 to 64 phases and 1 to 1024 channels"):
+        UnrolledOptions(**wrong)
