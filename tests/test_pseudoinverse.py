@@ -34,17 +34,17 @@ def test_blocks_are_inverted_exactly():
 @pytest.mark.parametrize(("window", "stride", "m"), [(8, 4, 5), (8, 2, 2), (9, 4, 6)])
 def test_lapped_windows_are_inverted_away_from_the_border(window, stride, m):
     operator = camera(window, stride, m)
-    size = (stride * 24, stride * 24)
+    size = (stride * 16, stride * 16)
     matrix = as_matrix(operator, size)
     gram = matrix @ matrix.T
     damped = gram + 0.3 * (operator.phi**2).sum((1, 2)).max() * torch.eye(len(gram))
     rng = torch.Generator().manual_seed(0)
-    y = torch.randn(1, m, 24, 24, generator=rng, dtype=torch.float64)
+    y = torch.randn(1, m, 16, 16, generator=rng, dtype=torch.float64)
     expected = torch.linalg.solve(damped, y.flatten()).view_as(y)
     found = convolve_windows(inverse_gram(operator, 0.3), y)
-    inside = (..., slice(9, -9), slice(9, -9))
+    inside = (..., slice(5, -5), slice(5, -5))
     error = (found - expected)[inside].norm() / expected[inside].norm()
-    assert error < 0.01
+    assert error < 0.03
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])

@@ -170,6 +170,15 @@ def test_a_training_for_another_camera_starts_with_as_many_patterns_as_it_can(ra
     np.testing.assert_array_equal(phi[:count], trained.phi[:count])
 
 
+def test_a_larger_window_starts_with_the_patterns_in_its_middle():
+    trained = small_imager()
+    network = JointNetwork(settings(rate=0.25, window=12, density=0.2 * 64 / 144), 120.0, 60.0)
+    network.start_from(trained)
+    phi = network.sensor.freeze().phi
+    np.testing.assert_array_equal(phi[:, 2:10, 2:10], trained.phi)
+    assert np.count_nonzero(phi) == np.count_nonzero(trained.phi)
+
+
 def test_a_training_does_not_start_from_another_network():
     config = build_config(
         {"sensing": {"window": 8, "stride": 8}, "reconstructor": {"name": "unrolled"}}

@@ -137,15 +137,18 @@ class TernarySensor(nn.Module):
 
     @torch.no_grad()
     def start_from(self, patterns: "Patterns", alpha: Tensor) -> bool:
-        """Begin with trained patterns of the same size, as many as there are; say if it did.
+        """Begin with trained patterns, as many as there are; say whether they fit.
 
-        The magnitudes that led to them are not kept in a model. Entries that are not zero begin
-        at α, the others at up to half of it, so that training can still exchange them.
+        Smaller patterns are put into the middle of larger windows. The magnitudes that led to them
+        are not kept in a model: entries that are not zero begin at α, the others at up to half of
+        it, so that training can still exchange them.
         """
-        if patterns.window != self.window:
+        margin = self.window - patterns.window
+        if margin < 0:
             return False
         count = min(len(patterns), len(self.theta))
-        phi = torch.from_numpy(patterns.phi[:count].reshape(count, -1).astype(np.float32))
+        around = (margin // 2, margin - margin // 2)
+        phi = torch.from_numpy(np.pad(patterns.phi[:count], ((0, 0), around, around))).flatten(1)
         others = (torch.rand(phi.shape) - 0.5) * (phi == 0)
         self.theta[:count] = (phi + others) * alpha[:count, None].cpu()
         return True
