@@ -37,7 +37,8 @@ def train(
 
 def reproduce(
     table: Annotated[
-        str, typer.Argument(metavar="TABLE", help="rates, sparsity, comparison or ablations.")
+        str,
+        typer.Argument(metavar="TABLE", help="rates, sparsity, frozen, comparison or ablations."),
     ],
     train_folder: Annotated[
         Path, typer.Option("--train", metavar="DIR", help="Training pictures.")
@@ -59,6 +60,13 @@ def reproduce(
     parallel: Annotated[
         int, typer.Option("--parallel", metavar="P", help="Experiments side by side.")
     ] = 1,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="ROW", help="Just this row, by its folder; repeatable."),
+    ] = None,
+    protocol: Annotated[
+        str, typer.Option("--protocol", metavar="P", help="own, overlapping or both.")
+    ] = "both",
     quick: Annotated[
         bool, typer.Option("--quick", help="Everything small: to see that it works.")
     ] = False,
@@ -69,19 +77,26 @@ def reproduce(
     What is done already is not done again; an interrupted training goes on.
 
     Example: tersense reproduce rates --train photos --test Set11 --test BSD68 --parallel 4
+
+    Example: tersense reproduce comparison --train photos --test Set11 --only tv-5 --protocol own
     """
     from tersense.console import output
     from tersense.evaluate import write_json
+    from tersense.experiments import PROTOCOLS, TABLES, Options
     from tersense.files import written_whole
-    from tersense.reproduce import TABLES, Options, run_table, to_markdown
+    from tersense.report import to_markdown
+    from tersense.reproduce import run_table
 
     if table not in TABLES:
         raise typer.BadParameter(f"no table is called {table}; there is: {', '.join(TABLES)}")
     if min(epochs, parallel, stride) < 1 or seconds < 0:
         raise typer.BadParameter("--epochs, --parallel and --stride are at least 1, --seconds 0")
+    if protocol not in PROTOCOLS:
+        raise typer.BadParameter(f"--protocol is one of {', '.join(PROTOCOLS)}, not {protocol}")
     options = Options(
-        train_folder, tuple(test_folders), out, epochs, seconds, stride, parallel, device, quick
-    )
+        train_folder, tuple(test_folders), out, epochs, seconds, stride, parallel, device, quick,
+        tuple(only or ()), protocol,
+    )  # fmt: skip
     result = run_table(table, options, lambda text: output.print(text, markup=False))
     text = to_markdown(result)
     write_json(out / f"{table}.json", result)

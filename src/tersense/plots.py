@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tersense.errors import TersenseError
+from tersense.experiments import OVERLAPPING, OWN
 from tersense.files import written_whole
 
 if TYPE_CHECKING:
@@ -48,8 +49,10 @@ def plot_table(result: dict[str, Any], path: Path) -> None:
     figure = _figure(max(7, 0.9 * len(rows) + 3), 5)
     axis = figure.subplots()
     places = range(len(rows))
+    measured = {p for row in rows for figures in row["sets"].values() for p in figures}
+    protocol = OVERLAPPING if OVERLAPPING in measured else OWN
     for name in rows[0]["sets"]:
-        means = [_overlapping_mean(row["sets"][name]) for row in rows]
+        means = [_mean(row["sets"][name], protocol) for row in rows]
         axis.plot(places, means, "o-", label=name)
     for number, which in enumerate(("first", "second")):
         known = [(k, row["published"][number]) for k, row in enumerate(rows)]
@@ -59,15 +62,15 @@ def plot_table(result: dict[str, Any], path: Path) -> None:
                       label=f"paper, its {which} set")  # fmt: skip
     axis.set_xticks(places, [_folded(row["label"]) for row in rows], fontsize=8)
     quick = " (a quick run, not to be compared)" if rows[0]["protocol"]["quick"] else ""
-    axis.set(ylabel="PSNR (dB), overlapping windows", title=result["table"] + quick)
+    axis.set(ylabel=f"PSNR (dB), {protocol}", title=result["table"] + quick)
     axis.grid(alpha=0.3)
     figure.legend(loc="outside right upper", frameon=False)
     _save(figure, path)
 
 
-def _overlapping_mean(figures: dict[str, Any]) -> float:
+def _mean(figures: dict[str, Any], protocol: str) -> float:
     """Return the mean PSNR, NaN (not drawn) where this protocol was not measured."""
-    value = figures.get("overlapping", {"mean": {"psnr": None}})["mean"]["psnr"]
+    value = figures.get(protocol, {"mean": {"psnr": None}})["mean"]["psnr"]
     return math.nan if value is None else float(value)
 
 
