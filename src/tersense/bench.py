@@ -125,7 +125,7 @@ def bench_sensing(quick: bool = False, track: Track = quietly) -> dict[str, Any]
         side = 512 if quick else 2048
         return {
             "machine": f"{platform.machine()}, {platform.system()}",
-            "cpu": _cpu_name(),
+            "cpu": cpu_name(),
             "window": WINDOW,
             "patterns": 256,
             "cases": rows,
@@ -220,7 +220,8 @@ def _picture(side: int) -> NDArray[np.uint8]:
     return np.random.default_rng(side).integers(0, 256, (side, side), dtype=np.uint8)
 
 
-def _cpu_name() -> str:
+def cpu_name() -> str:
+    """Return what the processor calls itself."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:  # noqa: PTH123
             names = [

@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -10,6 +10,9 @@ import typer
 
 JsonOption = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures as JSON.")
+]
+PlotOption = Annotated[
+    Path | None, typer.Option("--plot", metavar="FILE.png", help="Also draw the figures.")
 ]
 DeviceOption = Annotated[str, typer.Option("--device", metavar="DEVICE", help="cpu, cuda or auto.")]
 
@@ -116,29 +119,19 @@ bench_app = typer.Typer(help="Measure speed: ratios, side by side in one run.")
 @bench_app.command("sense")
 def bench_sense(
     json: JsonOption = None,
-    plot: Annotated[
-        Path | None, typer.Option("--plot", metavar="FILE.png", help="Also draw the figures.")
-    ] = None,
+    plot: PlotOption = None,
     quick: Annotated[bool, typer.Option("--quick", help="Small and short.")] = False,
 ) -> None:
     """Sensing by additions against dense and sparse products, end to end from the picture.
 
     Example: tersense bench sense --json sense.json --plot sense.png
     """
-    for library in ("OPENBLAS", "MKL", "OMP"):  # one thread each; read when numpy is imported
-        os.environ[f"{library}_NUM_THREADS"] = "1"
+    _use_one_thread()
     from tersense.bench import bench_sensing
     from tersense.console import ProgressDisplay, output, show_table
     from tersense.evaluate import write_json
-    from tersense.files import require_writable_folder
 
-    for path in (json, plot):
-        if path:
-            require_writable_folder(path)
-    if plot:
-        from tersense.plots import plot_sensing, require_plot_format
-
-        require_plot_format(plot)
+    _require_targets(json, plot)
     with ProgressDisplay() as display:
         result = bench_sensing(quick, display.track)
     rivals = list(result["cases"][0]["ratios"])
@@ -162,4 +155,86 @@ def bench_sense(
     if json:
         write_json(json, result)
     if plot:
+        from tersense.plots import plot_sensing
+
         plot_sensing(result, plot)
+
+
+@bench_app.command("methods")
+def bench_methods(
+    pictures: Annotated[
+        Path | None,
+        typer.Argument(metavar="[DIR]", help="Pictures of 256×256 or more. Default: one bundled."),
+    ] = None,
+    count: Annotated[
+        int, typer.Option("--count", metavar="N", help="Pictures to take, the first ones.")
+    ] = 5,
+    stride: Annotated[
+        int, typer.Option("--stride", metavar="S", help="Of the overlapping protocol.")
+    ] = 8,
+    json: JsonOption = None,
+    plot: PlotOption = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Small pictures and short.")] = False,
+) -> None:
+    """Reconstruction: our network, O-NL-SDA's, Basis Pursuit (ours, spgl1), total variation.
+
+    One thread, CPU time, in turns picture by picture. It takes about two minutes a picture.
+
+    Example: tersense bench methods Set11 --json methods.json --plot methods.png
+    """
+    _use_one_thread()
+    from tersense.bench_methods import bench_methods as run_bench
+    from tersense.console import ProgressDisplay, output, show_table
+    from tersense.demo import PHOTOGRAPH
+    from tersense.evaluate import write_json
+    from tersense.images import find_images
+
+    if count < 1:
+        raise typer.BadParameter(f"--count is at least 1, not {count}")
+    _require_targets(json, plot)
+    files = find_images(pictures)[:count] if pictures else [PHOTOGRAPH]
+    with ProgressDisplay() as display:
+        result = run_bench(files, stride, quick, display.track)
+    for case in result["cases"]:
+        title = (
+            f"{case['protocol']}: {case['side']}×{case['side']} pixels, {case['windows']} windows "
+            f"every {case['stride']} pixels; pictures: {len(files)}, one thread, {result['cpu']}"
+        )
+        head = ["method", "seconds", "of ours", "least", "most", "PSNR (dB)"]
+        show_table(title, head, [_method_row(method) for method in case["methods"]])
+    for method in result["cases"][0]["methods"]:
+        output.print(f"{method['name']}: {method['about']}")
+    for name in result["missing"]:
+        output.print(f"{name} is not installed: pip install 'tersense[baselines]'")
+    if json:
+        write_json(json, result)
+    if plot:
+        from tersense.plots import plot_methods
+
+        plot_methods(result, plot)
+
+
+def _method_row(method: dict[str, Any]) -> list[str]:
+    ratio, psnr = method["ratio"], method["psnr"]
+    ratios = [f"{ratio[key]:,.{0 if ratio[key] >= 100 else 1}f}×" for key in ratio]
+    seconds = f"{method['median_seconds']:.4f}"
+    return [method["name"], seconds, *ratios, "–" if psnr is None else f"{psnr:.2f}"]
+
+
+def _use_one_thread() -> None:
+    """Keep the libraries of numpy to one thread; they look when they are first imported."""
+    for library in ("OPENBLAS", "MKL", "OMP"):
+        os.environ[f"{library}_NUM_THREADS"] = "1"
+
+
+def _require_targets(json: Path | None, plot: Path | None) -> None:
+    """Refuse files that cannot be written before any work is done for them."""
+    from tersense.files import require_writable_folder
+
+    for path in (json, plot):
+        if path:
+            require_writable_folder(path)
+    if plot:
+        from tersense.plots import require_plot_format
+
+        require_plot_format(plot)

@@ -43,6 +43,24 @@ def plot_sensing(result: dict[str, Any], path: Path) -> None:
     _save(figure, path)
 
 
+def plot_methods(result: dict[str, Any], path: Path) -> None:
+    """Draw the result of `bench_methods`: seconds of each method, one panel a protocol."""
+    figure = _figure(11, 3.6)
+    axes = figure.subplots(1, len(result["cases"]), squeeze=False)[0]
+    for axis, case in zip(axes, result["cases"], strict=True):
+        methods = case["methods"][::-1]
+        seconds = [method["median_seconds"] for method in methods]
+        bars = axis.barh([method["name"] for method in methods], seconds)
+        bars[-1].set_color("black")  # ours
+        ratios = [method["ratio"]["median"] for method in methods]
+        axis.bar_label(bars, [f"{r:,.{0 if r >= 10 else 1}f}×" for r in ratios], padding=2)
+        title = f"{case['protocol']}, {case['side']}² pixels, {case['windows']} windows"
+        axis.set(title=title, xlabel="seconds a picture, one thread", xscale="log")
+        axis.set_xlim(min(seconds) / 3, 8 * max(seconds))  # room for the labels
+        axis.grid(axis="x", alpha=0.3)
+    _save(figure, path)
+
+
 def plot_table(result: dict[str, Any], path: Path) -> None:
     """Draw a table of `tersense.reproduce`: PSNR of each row on each set, the paper's beside it."""
     rows = result["rows"]
