@@ -3,6 +3,7 @@
 import json
 import re
 
+import h5py
 import numpy as np
 import pytest
 from PIL import Image
@@ -55,6 +56,19 @@ def test_evaluate_prints_and_writes_the_same_figures(capsys, tmp_path):
     for image in [*result["images"], result["mean"]]:
         assert f"{image['psnr']:.2f}" in out
     assert "0.25 measurements a pixel" in out
+
+
+def test_evaluate_of_many_patches_prints_their_spread(capsys, tmp_path, rng):
+    path = tmp_path / "patches.h5"
+    with h5py.File(path, "w") as file:
+        file["patches"] = rng.integers(0, 256, (201, 1024), dtype=np.uint8)
+    code, out, _ = run(capsys, "evaluate", path, "--json", tmp_path / "r.json")
+    assert code == 0
+    result = json.loads((tmp_path / "r.json").read_text())
+    assert len(result["images"]) == 201
+    assert f"{result['spread']['psnr']['median']:.2f}" in out
+    assert f"{result['mean']['psnr']:.2f}" in out
+    assert out.count("\n") < 30
 
 
 def test_demo_writes_a_picture_and_a_table(capsys, tmp_path):

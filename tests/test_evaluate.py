@@ -2,6 +2,7 @@
 
 import json
 
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -12,6 +13,7 @@ import tersense
 from tersense.errors import TersenseError
 from tersense.evaluate import evaluate_folder, reconstruct_overlapping, write_json
 from tersense.images import write_image
+from tersense.sensing import Geometry
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +86,6 @@ def test_overlapping_takes_many_more_measurements_and_says_so(imager, folder):
 def test_a_lapped_camera_has_no_overlapping_protocol(folder):
     sensor = tersense.TernarySensor(window=8, stride=4)
     from tersense.models import build_reconstructor
-    from tersense.sensing import Geometry
 
     network = build_reconstructor("mlp", {"hidden": [8]}, Geometry(8, 4), 4)
     lapped = tersense.Imager("lapped", sensor.freeze(), torch.ones(4), 128.0, 64.0, network)
@@ -107,6 +108,66 @@ def test_json_has_the_agreed_keys(imager, folder, tmp_path):
     assert set(result["mean"]) == {"psnr", "ssim"}
 
 
-def test_a_perfect_picture_is_null_in_json(imager, tmp_path):
-    write_json(tmp_path / "r.json", {"psnr": None})
-    assert json.loads((tmp_path / "r.json").read_text()) == {"psnr": None}
+def write_patches(path, patches):
+    with h5py.File(path, "w") as file:
+        file["patches"] = patches
+    return path
+
+
+def test_patches_of_a_file_are_pictures_named_by_number(imager, tmp_path):
+    windows = [data.camera()[top : top + 32, 200:232] for top in (0, 150, 300)]
+    for number, window in enumerate(windows):
+        write_image(tmp_path / f"{number}.png", window)
+    flat = np.stack(windows).reshape(3, 1024)
+    patches = evaluate_folder(imager, write_patches(tmp_path / "p.h5", flat))
+    pictures = evaluate_folder(imager, tmp_path)
+    assert patches["data"] == "p.h5"
+    assert [image["name"] for image in patches["images"]] == ["0", "1", "2"]
+    for one, other in zip(patches["images"], pictures["images"], strict=True):
+        assert (one["psnr"], one["ssim"]) == pytest.approx((other["psnr"], other["ssim"]))
+    assert patches["measurements_per_pixel"] == 0.25
+
+
+@pytest.mark.parametrize("name", ["missing.h5", "broken.h5"])
+def test_files_without_patches_are_refused(imager, tmp_path, refused, name):
+    (tmp_path / "broken.h5").write_bytes(b"no HDF5")
+    with refused(name):
+        evaluate_folder(imager, tmp_path / name)
+
+
+def test_the_spread_is_that_of_the_images(imager, tmp_path):
+    crops = [data.camera()[n : n + 32, 2 * n : 2 * n + 32] for n in range(0, 210, 10)]  # 21 of them
+    result = evaluate_folder(imager, write_patches(tmp_path / "p.h5", np.stack(crops)))
+    values = sorted(image["psnr"] for image in result["images"])
+    spread = result["spread"]["psnr"]
+    assert (spread["lowest"], spread["median"], spread["highest"]) == pytest.approx(
+        (values[0], values[10], values[-1])
+    )
+    assert sum(v <= spread["25 %"] for v in values) == 6  # the fewest that are a quarter of 21
+    assert result["spread"]["exact"] == 0
+    assert result["spread"]["mean_of_others"] == pytest.approx(result["mean"]["psnr"])
+
+
+class Perfect:
+    """A camera that gives some pictures back exactly."""
+
+    name, rows, rate, geometry = "perfect", 1, 0.25, Geometry(32, 32)
+
+    def capture(self, picture):
+        return picture + (picture.max() > 200) * 1.0, picture.size // 4
+
+
+def test_exact_pictures_are_counted_and_never_averaged_away(tmp_path):
+    levels = np.array([0, 0, 250, 250, 0], np.uint8)
+    patches = np.broadcast_to(levels[:, None], (5, 1024))
+    path = write_patches(tmp_path / "p.h5", patches)
+    result = evaluate_folder(Perfect(), path)
+    assert result["mean"]["psnr"] is None
+    assert [image["psnr"] is None for image in result["images"]] == [True, True, False, False, True]
+    spread = result["spread"]
+    assert spread["exact"] == 3
+    assert spread["mean_of_others"] == pytest.approx(20 * np.log10(255))
+    assert spread["psnr"]["lowest"] == pytest.approx(20 * np.log10(255))
+    assert spread["psnr"]["median"] is None
+    write_json(tmp_path / "r.json", result)
+    assert json.loads((tmp_path / "r.json").read_text()) == result

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -10,18 +11,19 @@ from skimage import data
 import tersense.reproduce
 from tersense.cli import main
 from tersense.errors import TersenseError
-from tersense.images import write_image
-from tersense.reproduce import (
+from tersense.experiments import (
     PUBLISHED_DENSITIES,
     PUBLISHED_RATES,
     TABLES,
     Experiment,
     Options,
+    choose_experiments,
+    protocols,
     recipe,
-    run_experiment,
-    run_table,
-    to_markdown,
 )
+from tersense.images import write_image
+from tersense.report import to_markdown
+from tersense.reproduce import run_experiment, run_table
 from tersense.train import Run
 
 
@@ -67,6 +69,77 @@ def test_the_comparison_runs_every_method(folders, tmp_path):
     for name in ("r0.25-d0.05", "float", "random", "tv-5", "bp-5", "bp-dense"):
         assert figures[name]["own geometry"]["mean"]["psnr"] > 15, name
     assert re.search(r"total variation.*–", to_markdown(result))
+
+
+def test_chosen_rows_by_one_protocol(folders, tmp_path):
+    arguments = ["reproduce", "comparison", "--quick", "--epochs", "1", "-o", str(tmp_path / "out")]
+    given = ["--train", str(folders[0]), "--test", str(folders[1])]
+    chosen = ["--only", "bp-dense", "--only", "tv-5", "--protocol", "own"]
+    assert main([*arguments, *given, *chosen]) == 0
+    result = json.loads((tmp_path / "out/comparison.json").read_text())
+    figures = {row["name"]: row["sets"][folders[1].name] for row in result["rows"]}
+    assert {name: set(f) for name, f in figures.items()} == {
+        "tv-5": {"own geometry"}, "bp-dense": {"own geometry"}
+    }  # fmt: skip
+    text = (tmp_path / "out/comparison.md").read_text()
+    for row in figures.values():
+        assert f"– ({row['own geometry']['mean']['psnr']:.2f})" in text
+        for image in row["own geometry"]["images"]:
+            assert f"{image['psnr']:.2f}" in text
+    assert (tmp_path / "out/comparison.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_result_by_one_protocol_does_not_pass_for_both(folders, tmp_path):
+    options = quick(folders, tmp_path, only=("bp-dense",), protocol="own")
+    run_table("comparison", options, lambda text: None)
+    with pytest.raises(TersenseError, match="other settings, data or protocol"):
+        run_table("comparison", replace(options, protocol="both"), lambda text: None)
+
+
+def test_rows_that_do_not_exist_or_cannot_be_measured_are_refused(folders, tmp_path):
+    rows = TABLES["comparison"]()
+    with pytest.raises(TersenseError, match=r"called bp-dens; did you mean bp-dense\?"):
+        choose_experiments(rows, quick(folders, tmp_path, only=("bp-dens",)))
+    overlapping = quick(folders, tmp_path, only=("bp-5", "tv-5"), protocol="overlapping")
+    with pytest.raises(TersenseError, match="--protocol own"):
+        choose_experiments(rows, overlapping)
+    all_possible = choose_experiments(rows, replace(overlapping, only=()))
+    assert {e.name for e in rows} - {e.name for e in all_possible} == {"tv-5"}
+    assert all(set(protocols(e, overlapping)) == {"overlapping"} for e in all_possible)
+
+
+@pytest.mark.parametrize(("epochs", "fifth", "half"), [(50, 10, 25), (10, 2, 5), (3, 1, 2)])
+def test_frozen_rows_scale_with_the_budget(folders, tmp_path, epochs, fifth, half):
+    options = Options(folders[0], (folders[1],), tmp_path, epochs=epochs, device="cpu")
+    frozen = [recipe(e, options).train.freeze_epochs for e in TABLES["ablations"]()]
+    assert frozen == [0, 0, 0, 0, 0, 0, fifth, half]
+    assert all(recipe(e, options).train.freeze_epochs == half for e in TABLES["frozen"]())
+
+
+def test_frozen_patterns_are_table_2_with_folders_of_their_own(folders, tmp_path):
+    options = Options(folders[0], (folders[1],), tmp_path, device="cpu")
+    moving, frozen = TABLES["sparsity"](), TABLES["frozen"]()
+    for one, other in zip(moving, frozen, strict=True):
+        before, after = asdict(recipe(one, options)), asdict(recipe(other, options))
+        assert before["train"].pop("freeze_epochs") == 0
+        assert after["train"].pop("freeze_epochs") == 25
+        assert before["train"].pop("out") != after["train"].pop("out")
+        assert before == after
+        assert one.published == other.published
+    # the ablation and the table are one experiment, trained once
+    assert {e.name for e in frozen} & {e.name for e in TABLES["ablations"]()} == {
+        "r0.25-d0.05-frozen0.5"
+    }
+
+
+def test_patterns_stay_after_their_share_of_the_training(folders, tmp_path):
+    """Trained further from the moment of freezing, the same patterns come out."""
+    whole = Experiment("whole", "whole", learned=0.5)
+    run_experiment(whole, quick(folders, tmp_path, epochs=4))
+    early = Experiment("early", "early")
+    run_experiment(early, quick(folders, tmp_path, epochs=2))
+    phi = [tersense.load(str(tmp_path / name)).phi for name in ("whole", "early")]
+    np.testing.assert_array_equal(*phi)
 
 
 def test_what_is_done_is_not_done_again(folders, tmp_path, monkeypatch):
@@ -132,7 +205,14 @@ def test_losses_on_training_and_unseen_crops_are_told(folders, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "arguments", [["nothing"], ["rates", "--epochs", "0"], ["rates", "--parallel", "0"]]
+    "arguments",
+    [
+        ["nothing"],
+        ["rates", "--epochs", "0"],
+        ["rates", "--parallel", "0"],
+        ["rates", "--protocol", "mine"],
+        ["rates", "--only", "r9"],
+    ],
 )
 def test_impossible_requests_are_one_line(folders, tmp_path, capsys, arguments):
     given = ["--train", str(folders[0]), "--test", str(folders[1]), "-o", str(tmp_path / "out")]

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tersense import __version__
+from tersense.cli_bench import bench_app
 from tersense.cli_lab import (
     DeviceOption,
     JsonOption,
     PrecisionOption,
-    bench_app,
     reproduce,
     train,
 )
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from tersense.imager import Imager
 
 # Modules that import torch are imported inside the commands, so that --help answers at once.
+
+_MOST_ROWS = 200  # of a table that a person reads
 
 app = typer.Typer(
     name="tersense",
@@ -218,7 +220,10 @@ def reconstruct(
 
 @app.command()
 def evaluate(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder of images.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="A folder of images, or an HDF5 file of `patches`."),
+    ],
     model: ModelOption = "default",
     rate: RateOption = None,
     stride: Annotated[
@@ -233,9 +238,11 @@ def evaluate(
     device: DeviceOption = "cpu",
     precision: PrecisionOption = "float32",
 ) -> None:
-    """Measure PSNR and SSIM on a folder of images, in gray.
+    """Measure PSNR and SSIM on a folder of images, in gray, or on a file of patches.
 
     Example: tersense evaluate Set11 -m paper-r25 --stride 2 --json set11.json
+
+    Example: tersense evaluate patches.h5 -m paper-r25 --json patches.json
     """
     from tersense.console import ProgressDisplay, output, show_table
     from tersense.evaluate import evaluate_folder, write_json
@@ -246,8 +253,11 @@ def evaluate(
     imager = _load(model, rate, device, precision)
     with ProgressDisplay() as display:
         result = evaluate_folder(imager, folder, stride, display.track)
-    rows = [_score_row(image["name"], image) for image in result["images"]]
-    seconds = sum(image["seconds"] for image in result["images"]) / len(rows)
+    images, spread = result["images"], result["spread"]
+    rows = [_score_row(image["name"], image) for image in images[:_MOST_ROWS]]
+    if len(images) > _MOST_ROWS:
+        rows = [[name, _text(value, 2), "", ""] for name, value in spread["psnr"].items()]
+    seconds = sum(image["seconds"] for image in images) / len(images)
     rows.append(_score_row("mean", {**result["mean"], "seconds": seconds}))
     title = f"{result['model']} on {result['data']}, {result['protocol']}"
     show_table(title, ["image", "PSNR (dB)", "SSIM", "seconds"], rows)
@@ -255,6 +265,13 @@ def evaluate(
         f"window {result['window']}, stride {result['stride']}: "
         f"{result['measurements_per_pixel']:.4g} measurements a pixel"
     )
+    if spread["exact"]:
+        output.print(
+            f"{spread['exact']} of {len(images)} came back exactly, with infinite PSNR; "
+            f"the mean of the others is {_text(spread['mean_of_others'], 2)} dB"
+        )
+    if len(images) > _MOST_ROWS:
+        output.print(f"PSNR of {len(images)} images: shares of them, not each; --json has each")
     if json:
         write_json(json, result)
 
@@ -280,10 +297,12 @@ def _report_failures(failures: dict[Path, str], total: int) -> None:
 
 
 def _score_row(name: str, figures: dict[str, Any]) -> list[str]:
-    def text(value: float | None, digits: int) -> str:
-        return "–" if value is None else f"{value:.{digits}f}"
+    psnr, ssim, seconds = figures["psnr"], figures["ssim"], figures["seconds"]
+    return [name, _text(psnr, 2), _text(ssim, 4), _text(seconds, 3)]
 
-    return [name, text(figures["psnr"], 2), text(figures["ssim"], 4), text(figures["seconds"], 3)]
+
+def _text(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
 
 
 app.command()(train)

@@ -1,6 +1,5 @@
 """Commands for those who train and compare: train, reproduce, bench."""
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +9,9 @@ import typer
 
 JsonOption = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures as JSON.")
+]
+PlotOption = Annotated[
+    Path | None, typer.Option("--plot", metavar="FILE.png", help="Also draw the figures.")
 ]
 DeviceOption = Annotated[str, typer.Option("--device", metavar="DEVICE", help="cpu, cuda or auto.")]
 
@@ -41,7 +43,8 @@ def train(
 
 def reproduce(
     table: Annotated[
-        str, typer.Argument(metavar="TABLE", help="rates, sparsity, comparison or ablations.")
+        str,
+        typer.Argument(metavar="TABLE", help="rates, sparsity, frozen, comparison or ablations."),
     ],
     train_folder: Annotated[
         Path, typer.Option("--train", metavar="DIR", help="Training pictures.")
@@ -63,6 +66,13 @@ def reproduce(
     parallel: Annotated[
         int, typer.Option("--parallel", metavar="P", help="Experiments side by side.")
     ] = 1,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="ROW", help="Just this row, by its folder; repeatable."),
+    ] = None,
+    protocol: Annotated[
+        str, typer.Option("--protocol", metavar="P", help="own, overlapping or both.")
+    ] = "both",
     quick: Annotated[
         bool, typer.Option("--quick", help="Everything small: to see that it works.")
     ] = False,
@@ -73,19 +83,26 @@ def reproduce(
     What is done already is not done again; an interrupted training goes on.
 
     Example: tersense reproduce rates --train photos --test Set11 --test BSD68 --parallel 4
+
+    Example: tersense reproduce comparison --train photos --test Set11 --only tv-5 --protocol own
     """
     from tersense.console import output
     from tersense.evaluate import write_json
+    from tersense.experiments import PROTOCOLS, TABLES, Options
     from tersense.files import written_whole
-    from tersense.reproduce import TABLES, Options, run_table, to_markdown
+    from tersense.report import to_markdown
+    from tersense.reproduce import run_table
 
     if table not in TABLES:
         raise typer.BadParameter(f"no table is called {table}; there is: {', '.join(TABLES)}")
     if min(epochs, parallel, stride) < 1 or seconds < 0:
         raise typer.BadParameter("--epochs, --parallel and --stride are at least 1, --seconds 0")
+    if protocol not in PROTOCOLS:
+        raise typer.BadParameter(f"--protocol is one of {', '.join(PROTOCOLS)}, not {protocol}")
     options = Options(
-        train_folder, tuple(test_folders), out, epochs, seconds, stride, parallel, device, quick
-    )
+        train_folder, tuple(test_folders), out, epochs, seconds, stride, parallel, device, quick,
+        tuple(only or ()), protocol,
+    )  # fmt: skip
     result = run_table(table, options, lambda text: output.print(text, markup=False))
     text = to_markdown(result)
     write_json(out / f"{table}.json", result)
@@ -97,140 +114,3 @@ def reproduce(
 
     plot_table(result, out / f"{table}.png")
     output.print(f"{out / table}.png shows it")
-
-
-bench_app = typer.Typer(help="Measure speed: ratios, side by side in one run.")
-
-
-@bench_app.command("sense")
-def bench_sense(
-    json: JsonOption = None,
-    plot: Annotated[
-        Path | None, typer.Option("--plot", metavar="FILE.png", help="Also draw the figures.")
-    ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Small and short.")] = False,
-) -> None:
-    """Sensing by additions against dense and sparse products, end to end from the picture.
-
-    Example: tersense bench sense --json sense.json --plot sense.png
-    """
-    for library in ("OPENBLAS", "MKL", "OMP"):  # one thread each; read when numpy is imported
-        os.environ[f"{library}_NUM_THREADS"] = "1"
-    from tersense.bench import bench_sensing
-    from tersense.console import ProgressDisplay, output, show_table
-    from tersense.evaluate import write_json
-    from tersense.files import require_writable_folder
-
-    for path in (json, plot):
-        if path:
-            require_writable_folder(path)
-    if plot:
-        from tersense.plots import plot_sensing, require_plot_format
-
-        require_plot_format(plot)
-    with ProgressDisplay() as display:
-        result = bench_sensing(quick, display.track)
-    rivals = list(result["cases"][0]["ratios"])
-    rows = [
-        [f"{case['side']}²", str(case["nonzeros"]), f"{case['seconds']['add-only'] * 1e3:.3f}",
-         f"{case['megapixels_per_second']:.0f}", *(f"{case['ratios'][r]:.1f}×" for r in rivals),
-         f"{case['load_bound_seconds'] * 1e3:.3f}", f"{case['memory_bound_seconds'] * 1e3:.3f}"]
-        for case in result["cases"]
-    ]  # fmt: skip
-    head = ["picture", "K", "ms", "MP/s", *rivals, "load", "memory"]
-    title = f"Sensing, 256 patterns of 32×32, one thread, CPU time, {result['cpu']}"
-    show_table(title, head, rows)
-    lapped, threads = result["lapped"], result["threads"]
-    output.print(
-        "K: non-zeros a pattern. ms, MP/s: by additions. Ratios: the other way's time over it. "
-        "load, memory: estimates of the ms to add from the nearest cache, and to read the picture "
-        "and write the result. All ways gave the same integers.\n"
-        f"Lapped (S=16, m=64) at {lapped['side']}²: {lapped['throughput_ratio']:.2f} of the block "
-        f"throughput a measurement. Two threads: {threads['speedup']:.2f}× one."
-    )
-    if json:
-        write_json(json, result)
-    if plot:
-        plot_sensing(result, plot)
-
-
-@bench_app.command("reconstruct")
-def bench_reconstruct(
-    models: Annotated[
-        list[str] | None,
-        typer.Option("--model", "-m", metavar="MODEL", help="May be repeated. Default: built-in."),
-    ] = None,
-    device: DeviceOption = "cpu",
-    threads: Annotated[int, typer.Option("--threads", metavar="N", help="Of the CPU.")] = 2,
-    json: JsonOption = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Small and short.")] = False,
-) -> None:
-    """Time reconstruction by size of the picture, in float32 and bfloat16, and its memory.
-
-    Example: tersense bench reconstruct -m block-r25 --json reconstruct.json
-    """
-    from tersense.bench_network import bench_reconstruction
-    from tersense.console import ProgressDisplay, output, show_table
-    from tersense.devices import choose_device
-    from tersense.evaluate import write_json
-    from tersense.files import require_writable_folder
-    from tersense.models import names
-
-    if json:
-        require_writable_folder(json)
-    with ProgressDisplay() as display:
-        result = bench_reconstruction(
-            models or names(), choose_device(device), threads, quick, display.track
-        )
-    rows = [
-        [case["model"], f"{case['side']}²", f"{case['seconds']['float32']:.4f}",
-         f"{case['seconds']['bfloat16']:.4f}", f"{case['yardsticks']:.1f}×",
-         f"{case['nanoseconds_a_pixel']:.0f}", f"{case['peak_bytes'] / 2**20:.0f}"]
-        for case in result["cases"]
-    ]  # fmt: skip
-    head = ["model", "picture", "float32, s", "bfloat16, s", "yardsticks", "ns a pixel", "peak MiB"]
-    title = f"Reconstruction of gray pictures, {result['device']}"
-    show_table(title + (f", {threads} threads" if device == "cpu" else ""), head, rows)
-    output.print(
-        "yardsticks: float32 over one 3×3 convolution of 64 to 64 channels on 256×256, in turns."
-    )
-    if json:
-        write_json(json, result)
-
-
-@bench_app.command("train")
-def bench_train(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="See configs/.")],
-    changes: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be repeated."),
-    ] = None,
-    json: JsonOption = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Few steps.")] = False,
-) -> None:
-    """Time training steps: pixels and operations a second, and the share of the machine's peak.
-
-    Example: tersense bench train configs/block-r25.toml --set train.batch=32
-    """
-    from tersense.bench_network import bench_training
-    from tersense.config import read_config
-    from tersense.console import show_facts
-    from tersense.evaluate import write_json
-    from tersense.files import require_writable_folder
-
-    if json:
-        require_writable_folder(json)
-    result = bench_training(read_config(config, changes), quick)
-    facts = {
-        "device": result["device"],
-        "step": f"{result['seconds_a_step'] * 1e3:.2f} ms for {result['batch']} crops of "
-        f"{result['crop']}×{result['crop']}",
-        "pixels": f"{result['pixels_per_second'] / 1e6:.3g} million a second",
-        "arithmetic": f"{result['flops_a_pixel'] / 1e3:.0f} thousand operations a pixel, "
-        f"{result['flops_per_second'] / 1e12:.3g} TFLOP/s",
-        "a large matrix product": f"{result['matrix_product_flops_per_second'] / 1e12:.3g} TFLOP/s",
-        "share of it": f"{result['share_of_peak']:.1%}",
-    }
-    show_facts("Training", facts)
-    if json:
-        write_json(json, result)

@@ -86,6 +86,14 @@ class PackedPictures:
             self.skipped,
         )
 
+    def picture(self, number: int) -> Picture:
+        """Return one whole picture, (H, V) uint8."""
+        height, width = int(self.heights[number]), int(self.widths[number])
+        start = int(self.starts[number])
+        whole = self.pixels[start : start + height * width].view(height, width)
+        pixels: Picture = whole.cpu().numpy()
+        return pixels
+
     def mean_and_std(self) -> tuple[float, float]:
         """Return μ and σ of the pixels; of an even selection where there are very many."""
         block = 2**20
@@ -196,12 +204,17 @@ def open_pictures(
         track: Wraps the files to show progress.
     """
     path = resolve_source(source)
-    pack = _pack_hdf5 if path.suffix.lower() in (".h5", ".hdf5") else _pack_folder
+    pack = _pack_hdf5 if is_patch_file(path) else _pack_folder
     if not cache:
         memory = io.BytesIO()
         index = pack(path, crop, memory, track)
         return index.pictures(torch.frombuffer(memory.getbuffer(), dtype=torch.uint8))
     return _open_cached(path, crop, Path(cache), pack, track)
+
+
+def is_patch_file(path: Path) -> bool:
+    """Tell, by the ending of its name, whether a path means an HDF5 file and not a folder."""
+    return path.suffix.lower() in (".h5", ".hdf5") and not path.is_dir()
 
 
 def resolve_source(source: str | Path) -> Path:

@@ -11,6 +11,7 @@ times more measurements than the rate says, so the true number a pixel is always
 import json
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,13 +22,15 @@ from numpy.typing import NDArray
 from torch.nn import functional as F  # noqa: N812
 
 from tersense.camera import Camera
-from tersense.data import Track, quietly
+from tersense.data import Track, is_patch_file, open_pictures, quietly
 from tersense.errors import TersenseError
 from tersense.files import written_whole
 from tersense.images import Picture, find_images, mirror_border, read_gray
 from tersense.metrics import psnr, ssim
 
 _WINDOWS_AT_ONCE = 8192
+_SHARES = {"lowest": 0.0, "5 %": 0.05, "25 %": 0.25, "median": 0.5, "75 %": 0.75, "95 %": 0.95,
+           "highest": 1.0}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -106,23 +109,33 @@ def reconstruct_overlapping(
 def evaluate_folder(
     camera: Camera, folder: str | Path, stride: int | None = None, track: Track = quietly
 ) -> dict[str, Any]:
-    """Evaluate a camera on all images of a folder, in gray.
+    """Evaluate a camera on all images of a folder, in gray, or on a file of patches.
 
     Args:
         camera: The camera.
-        folder: Images; broken ones are an error, because a mean over fewer misleads.
+        folder: Images; broken ones are an error, because a mean over fewer misleads. Or an HDF5
+            file with a dataset `patches`, as in `open_pictures`; patches are named by number.
         stride: None for the camera's own geometry; a number of pixels for the paper's overlapping
             protocol (the paper uses 2).
-        track: Wraps the files to show progress.
+        track: Wraps the pictures to show progress.
 
     Returns:
-        The figures of each picture and their means, ready for JSON.
+        The figures of each picture, their means and their spread, ready for JSON.
     """
-    files = find_images(folder)
-    scores = []
-    for path in track(files, "evaluating", len(files)):
-        scores.append(score_picture(camera, path.stem, read_gray(path), stride))
-    return summarize(camera, Path(folder).resolve().name, scores, stride)
+    source = Path(folder)
+    count, pictures = _named_pictures(source)
+    scores = [score_picture(camera, name, picture, stride)
+              for name, picture in track(pictures, "evaluating", count)]  # fmt: skip
+    return summarize(camera, source.resolve().name, scores, stride)
+
+
+def _named_pictures(source: Path) -> tuple[int, Iterator[tuple[str, Picture]]]:
+    """Return the number of pictures in a folder or a file of patches, and them with their names."""
+    if is_patch_file(source) and source.exists():
+        patches = open_pictures(source, crop=1)
+        return len(patches), ((str(n), patches.picture(n)) for n in range(len(patches)))
+    files = find_images(source)
+    return len(files), ((path.stem, read_gray(path)) for path in files)
 
 
 def summarize(camera: Camera, data: str, scores: list[Score], stride: int | None) -> dict[str, Any]:
@@ -145,7 +158,20 @@ def summarize(camera: Camera, data: str, scores: list[Score], stride: int | None
             "psnr": _plain(np.mean([s.psnr for s in scores])),
             "ssim": _plain(np.mean([s.ssim for s in scores])),
         },
+        "spread": _spread([s.psnr for s in scores]),
         "images": images,
+    }
+
+
+def _spread(values: list[float]) -> dict[str, Any]:
+    """Tell how PSNR varies. A picture that came back exactly has an infinite one (null)."""
+    finite = [value for value in values if math.isfinite(value)]
+    # Always the figure of some picture: what lies between a number and infinity is no number.
+    shares = np.quantile(values, list(_SHARES.values()), method="inverted_cdf")
+    return {
+        "exact": len(values) - len(finite),
+        "mean_of_others": _plain(np.mean(finite)) if finite else None,
+        "psnr": {name: _plain(value) for name, value in zip(_SHARES, shares, strict=True)},
     }
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tersense.errors import TersenseError
+from tersense.experiments import OVERLAPPING, OWN
 from tersense.files import written_whole
 
 if TYPE_CHECKING:
@@ -42,14 +43,34 @@ def plot_sensing(result: dict[str, Any], path: Path) -> None:
     _save(figure, path)
 
 
+def plot_methods(result: dict[str, Any], path: Path) -> None:
+    """Draw the result of `bench_methods`: seconds of each method, one panel a protocol."""
+    figure = _figure(11, 3.6)
+    axes = figure.subplots(1, len(result["cases"]), squeeze=False)[0]
+    for axis, case in zip(axes, result["cases"], strict=True):
+        methods = case["methods"][::-1]
+        seconds = [method["median_seconds"] for method in methods]
+        bars = axis.barh([method["name"] for method in methods], seconds)
+        bars[-1].set_color("black")  # ours
+        ratios = [method["ratio"]["median"] for method in methods]
+        axis.bar_label(bars, [f"{r:,.{0 if r >= 10 else 1}f}×" for r in ratios], padding=2)
+        title = f"{case['protocol']}, {case['side']}² pixels, {case['windows']} windows"
+        axis.set(title=title, xlabel="seconds a picture, one thread", xscale="log")
+        axis.set_xlim(min(seconds) / 3, 8 * max(seconds))  # room for the labels
+        axis.grid(axis="x", alpha=0.3)
+    _save(figure, path)
+
+
 def plot_table(result: dict[str, Any], path: Path) -> None:
     """Draw a table of `tersense.reproduce`: PSNR of each row on each set, the paper's beside it."""
     rows = result["rows"]
     figure = _figure(max(7, 0.9 * len(rows) + 3), 5)
     axis = figure.subplots()
     places = range(len(rows))
+    measured = {p for row in rows for figures in row["sets"].values() for p in figures}
+    protocol = OVERLAPPING if OVERLAPPING in measured else OWN
     for name in rows[0]["sets"]:
-        means = [_overlapping_mean(row["sets"][name]) for row in rows]
+        means = [_mean(row["sets"][name], protocol) for row in rows]
         axis.plot(places, means, "o-", label=name)
     for number, which in enumerate(("first", "second")):
         known = [(k, row["published"][number]) for k, row in enumerate(rows)]
@@ -59,15 +80,15 @@ def plot_table(result: dict[str, Any], path: Path) -> None:
                       label=f"paper, its {which} set")  # fmt: skip
     axis.set_xticks(places, [_folded(row["label"]) for row in rows], fontsize=8)
     quick = " (a quick run, not to be compared)" if rows[0]["protocol"]["quick"] else ""
-    axis.set(ylabel="PSNR (dB), overlapping windows", title=result["table"] + quick)
+    axis.set(ylabel=f"PSNR (dB), {protocol}", title=result["table"] + quick)
     axis.grid(alpha=0.3)
     figure.legend(loc="outside right upper", frameon=False)
     _save(figure, path)
 
 
-def _overlapping_mean(figures: dict[str, Any]) -> float:
+def _mean(figures: dict[str, Any], protocol: str) -> float:
     """Return the mean PSNR, NaN (not drawn) where this protocol was not measured."""
-    value = figures.get("overlapping", {"mean": {"psnr": None}})["mean"]["psnr"]
+    value = figures.get(protocol, {"mean": {"psnr": None}})["mean"]["psnr"]
     return math.nan if value is None else float(value)
 
 

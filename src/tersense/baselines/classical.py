@@ -80,14 +80,27 @@ def basis_pursuit(
     Returns:
         The windows x = Ψu, (N, H, V).
     """
-    down, across = (_dct_matrix(side).to(y) for side in phi.shape[1:])
-    phi, target = _orthonormal(phi, y)
-    atoms = (down @ phi @ across.T).flatten(1)  # ΦΨ
+    shape = phi.shape[1:]
+    atoms, target = dct_atoms(phi, y)
+    atoms = atoms.flatten(1)
     solution = _minimize(
         lambda u: u + (target - u @ atoms.T) @ atoms, y.new_zeros(len(y), atoms.shape[1]),
         lambda u: u[:, None], lambda p: p[:, 0], 2.0, 1.0, tolerance, iterations,
     )  # fmt: skip
-    return solution._replace(x=down.T @ solution.x.view(-1, *phi.shape[1:]) @ across)
+    return solution._replace(x=from_dct(solution.x.view(-1, *shape)))
+
+
+def dct_atoms(phi: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Return ΦΨ (r, H, V) with orthonormal rows, and what y (N, m) becomes with it, (N, r)."""
+    phi, target = _orthonormal(phi, y)
+    down, across = (_dct_matrix(side).to(y) for side in phi.shape[1:])
+    return down @ phi @ across.T, target
+
+
+def from_dct(u: Tensor) -> Tensor:
+    """Return the windows x = Ψu of coefficients u, both (N, H, V)."""
+    down, across = (_dct_matrix(side).to(u) for side in u.shape[1:])
+    return down.T @ u @ across
 
 
 def total_variation(
@@ -214,17 +227,19 @@ def _window_kinds(geometry: Geometry, size: tuple[int, int]) -> Iterator[Kind]:
 class ClassicalReconstructor(Reconstructor):
     """Solve for pictures on the pixel scale; `options` is a key of `METHODS`."""
 
+    tolerance = 1e-3  # the gap to stop at
     any_rate = True
     halo = 1  # total variation sees across the seam of two tiles
 
     def forward(self, y: Tensor, operator: SensingOperator, size: tuple[int, int]) -> Tensor:
         """Reconstruct (N, H, V) from y (N, m, h, w); see `Reconstructor`."""
         if self.options == "tv":
-            return total_variation(y, operator, size).x
+            return total_variation(y, operator, size, self.tolerance).x
         x = y.new_empty(len(y), *size)
         for (rows, columns), (top, left), (height, width) in _window_kinds(self.geometry, size):
             part, phi = y[..., rows, columns].movedim(1, -1), operator.phi[:, :height, :width]
-            windows = basis_pursuit(part.flatten(0, 2), phi).x.view(*part.shape[:3], height, width)
+            windows = basis_pursuit(part.flatten(0, 2), phi, self.tolerance).x
+            windows = windows.view(*part.shape[:3], height, width)
             x[:, top, left] = windows.transpose(2, 3).flatten(3).flatten(1, 2)
         return x
 
@@ -236,14 +251,20 @@ class ClassicalImager(Imager):
         patterns: The frozen Φ; S = W.
         method: `bp` for Basis Pursuit, `tv` for total variation.
         device: Where to compute.
+        tolerance: The gap at which the solver stops.
     """
 
     def __init__(
-        self, patterns: Patterns, method: Method = "bp", device: str | torch.device = "cpu"
+        self,
+        patterns: Patterns,
+        method: Method = "bp",
+        device: str | torch.device = "cpu",
+        tolerance: float = ClassicalReconstructor.tolerance,
     ) -> None:
         if method not in METHODS:
             raise ValueError(f"method {method!r} is not known; use one of {', '.join(METHODS)}")
         geometry, m = Geometry(patterns.window, patterns.stride), len(patterns)
         solver = ClassicalReconstructor(geometry, m, method)
+        solver.tolerance = tolerance
         # Mean 0 and deviation 1: the solvers take y as it was sensed.
         super().__init__(METHODS[method], patterns, torch.ones(m), 0.0, 1.0, solver, {}, device)
