@@ -9,11 +9,17 @@ Cutting the picture into cells of S×S pixels turns the sparse, long-strided cor
 ordinary small one: one matrix product for blocks (S = W), a 2×2 convolution for S = W/2.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
+
+from tersense.errors import TersenseError
+
+BlockKind = tuple[tuple[slice, slice], tuple[slice, slice], tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,28 @@ class Geometry:
             self.offset,
             covered_height - height - self.offset,
         )
+
+    def block_kinds(self, size: tuple[int, int]) -> Iterator[BlockKind]:
+        """Sort blocks, whole or cut by the end of the picture: yield places, pixels and shape.
+
+        Args:
+            size: (H, V) of the picture.
+        """
+        if self.stride != self.window:
+            raise TersenseError(
+                f"windows {self.window} wide and {self.stride} apart overlap; "
+                f"use stride {self.window}"
+            )
+
+        def kinds(side: int) -> Iterator[tuple[slice, slice, int]]:
+            count, rest = divmod(side, self.window)
+            if count:
+                yield slice(count), slice(count * self.window), self.window
+            if rest:
+                yield slice(count, None), slice(count * self.window, None), rest
+
+        for (rows, top, height), (columns, left, width) in product(kinds(size[0]), kinds(size[1])):
+            yield (rows, columns), (top, left), (height, width)
 
 
 class SensingOperator:

@@ -10,8 +10,7 @@ Windows must not overlap (S = W): the projection onto {x : Φx = y} is then know
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
-from itertools import product
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -19,7 +18,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from tersense.errors import TersenseError
 from tersense.imager import Imager
 from tersense.recon import Reconstructor
 from tersense.sensing import Geometry, SensingOperator
@@ -28,7 +26,6 @@ from tersense.ternary import Patterns, nonzeros_for_density
 Method = Literal["bp", "tv"]
 METHODS: dict[Method, str] = {"bp": "Basis Pursuit", "tv": "total variation"}
 Map = Callable[[Tensor], Tensor]
-Kind = tuple[tuple[slice, slice], tuple[slice, slice], tuple[int, int]]
 _RELAXATION = 1.8  # below 2; longer steps than the plain iteration's
 _CHECK_EVERY = 20  # iterations; to look at the gap costs about one
 
@@ -120,7 +117,7 @@ def total_variation(
         The picture x, (H, V) or (N, H, V).
     """
     batch, window, kinds = y.reshape(-1, *y.shape[-3:]), operator.geometry.window, []
-    for (rows, columns), place, (height, width) in _window_kinds(operator.geometry, size):
+    for (rows, columns), place, (height, width) in operator.geometry.block_kinds(size):
         phi, target = _orthonormal(operator.phi[:, :height, :width], batch[..., rows, columns])
         phi = F.pad(phi, (0, window - width, 0, window - height))
         kinds.append((place, SensingOperator(phi, window), target))
@@ -205,25 +202,6 @@ def _steps_adjoint(p: Tensor) -> Tensor:
     return -down.diff(dim=1) - right.diff(dim=2)
 
 
-def _window_kinds(geometry: Geometry, size: tuple[int, int]) -> Iterator[Kind]:
-    """Sort windows, whole or cut by the end of the picture: yield places, pixels and shape."""
-    window, stride = geometry.window, geometry.stride
-    if stride != window:
-        raise TersenseError(
-            f"windows {window} wide and {stride} apart overlap; use stride {window}"
-        )
-
-    def kinds(side: int) -> Iterator[tuple[slice, slice, int]]:
-        count, rest = divmod(side, window)
-        if count:
-            yield slice(count), slice(count * window), window
-        if rest:
-            yield slice(count, None), slice(count * window, None), rest
-
-    for (rows, top, height), (columns, left, width) in product(kinds(size[0]), kinds(size[1])):
-        yield (rows, columns), (top, left), (height, width)
-
-
 class ClassicalReconstructor(Reconstructor):
     """Solve for pictures on the pixel scale; `options` is a key of `METHODS`."""
 
@@ -236,7 +214,7 @@ class ClassicalReconstructor(Reconstructor):
         if self.options == "tv":
             return total_variation(y, operator, size, self.tolerance).x
         x = y.new_empty(len(y), *size)
-        for (rows, columns), (top, left), (height, width) in _window_kinds(self.geometry, size):
+        for (rows, columns), (top, left), (height, width) in self.geometry.block_kinds(size):
             part, phi = y[..., rows, columns].movedim(1, -1), operator.phi[:, :height, :width]
             windows = basis_pursuit(part.flatten(0, 2), phi, self.tolerance).x
             windows = windows.view(*part.shape[:3], height, width)
