@@ -14,6 +14,13 @@ from tersense.recon.mlp import MlpOptions, MlpReconstructor
 from tersense.sensing import Geometry
 from tersense.ternary import Patterns
 
+# torchvision's wheels do not load their compiled part beside a CPU torch, and deepinv imports
+# torchvision. Declaring the two operators that it then misses is enough; neither is ever called.
+for name in ("nms", "qnms"):
+    torch.library.define(
+        f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+    )
+
 # A busy machine is no failure.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")

@@ -1,0 +1,63 @@
+"""Reconstruct the same measurements by deepinv's solvers and by our network.
+
+pip install 'tersense[deepinv]'
+python examples/deepinv_solvers.py [OUT.png]
+"""
+
+import sys
+import time
+
+import deepinv as dinv
+import numpy as np
+import torch
+
+import tersense
+from tersense.demo import PHOTOGRAPH
+from tersense.images import read_gray, to_pixels, write_image
+from tersense.interop.deepinv import TernaryPhysics, TernaryReconstructor
+from tersense.metrics import psnr
+from tersense.pictures import draw_sheet
+
+SIZE = 96
+
+# The camera takes its measurements: exact integers, as hardware would read them out.
+imager = tersense.load("block-r25")
+picture = read_gray(PHOTOGRAPH)[60 : 60 + SIZE, 120 : 120 + SIZE]
+measurements = imager.sense(picture)
+
+# For deepinv they are measurements of a linear physics.
+physics = TernaryPhysics(imager.patterns, (1, SIZE, SIZE))
+y = physics.from_camera(measurements)
+
+
+def solver(prior: dinv.optim.Prior, weight: float, iterations: int) -> dinv.optim.BaseOptim:
+    """Return FISTA for ½‖Ax − y‖² + weight·prior(x), begun at the pseudoinverse."""
+    return dinv.optim.FISTA(
+        data_fidelity=dinv.optim.L2(),
+        prior=prior,
+        lambda_reg=weight,
+        stepsize=1.0,  # the operator has norm 1
+        max_iter=iterations,
+        custom_init=lambda y, physics: (physics.A_dagger(y), physics.A_dagger(y)),
+    )
+
+
+methods = {
+    "pseudoinverse": lambda y, physics: physics.A_dagger(y),
+    "wavelets (db4)": solver(dinv.optim.WaveletPrior(wv="db4", level=4), 2e-2, 60),
+    "total variation": solver(dinv.optim.TVPrior(n_it_max=10), 5e-3, 60),
+    "tersense": TernaryReconstructor(imager),
+}
+
+sheet = [("original", picture)]
+for name, method in methods.items():
+    began = time.perf_counter()
+    with torch.no_grad():
+        estimate = method(y, physics)[0, 0].numpy()
+    seconds = time.perf_counter() - began
+    quality = psnr(np.clip(255 * estimate, 0, 255), picture)
+    print(f"{name:16} {quality:6.2f} dB {seconds:6.1f} s")
+    sheet.append((f"{name}, {quality:.2f} dB", to_pixels(255 * estimate)))
+
+if len(sys.argv) > 1:
+    write_image(sys.argv[1], draw_sheet([sheet]))

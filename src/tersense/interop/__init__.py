@@ -1,0 +1,1 @@
+"""The camera in other people's frameworks: `interop.deepinv`, `interop.scipy`."""

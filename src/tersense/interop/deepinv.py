@@ -1,0 +1,223 @@
+"""The camera in deepinv: as physics for its solvers, and our networks for its evaluation.
+
+    x in 0 … 1 ──scale·Φ──▶ noise model ──▶ sensor model ──▶ y (N, C, m, h, w) ──any solver──▶ x̂
+
+deepinv's pictures lie between 0 and 1 and its operators have norm 1, so that its solvers take the
+same steps for all of them; `TernaryPhysics.scale` leads from there to the integers of a camera.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tersense.errors import TersenseError, one_line
+from tersense.imager import Imager
+from tersense.leastsquares import least_squares
+from tersense.measurements import Measurements
+from tersense.sensing import SensingOperator
+from tersense.ternary import Patterns
+
+try:
+    from deepinv.models import Reconstructor
+    from deepinv.physics import LinearPhysics, NoiseModel, ZeroNoise
+except ImportError as error:
+    raise TersenseError(
+        f"interop.deepinv needs deepinv: pip install 'tersense[deepinv]' ({one_line(error)})"
+    ) from error
+except RuntimeError as error:  # torchvision was built for another torch
+    raise TersenseError(
+        f"deepinv cannot be imported: {one_line(error)}; install the torchvision that belongs to "
+        f"torch {torch.__version__}"
+    ) from error
+
+_WHITE = 255.0
+
+
+class TernaryPhysics(LinearPhysics):  # type: ignore[misc]
+    """Ternary sensing of pictures of one size, as a `deepinv.physics.LinearPhysics`.
+
+    Args:
+        patterns: The patterns, as `imager.patterns` holds them.
+        img_size: (C, H, V) of the pictures.
+        normalize: Scale the operator to norm 1; otherwise y is Φx, with x between 0 and 1.
+        noise_model: Of deepinv; its σ counts in units of y. A sensor's noise of s pixel values is
+            σ = s·scale/255.
+        sensor_model: What the readout does to y; see `Readout`. None for nothing.
+        device: Where to compute.
+
+    `phi` (m, W, W) is a buffer: `physics.update(phi=…)` exchanges the patterns.
+
+    Example:
+        >>> import tersense, torch
+        >>> from tersense.interop.deepinv import TernaryPhysics
+        >>> imager = tersense.load("paper-r25")
+        >>> physics = TernaryPhysics(imager.patterns, (1, 64, 80))
+        >>> physics(torch.rand(2, 1, 64, 80)).shape
+        torch.Size([2, 1, 256, 2, 3])
+    """
+
+    phi: Tensor
+    scale: Tensor
+
+    def __init__(
+        self,
+        patterns: Patterns,
+        img_size: tuple[int, int, int],
+        normalize: bool = True,
+        noise_model: NoiseModel | None = None,
+        sensor_model: Callable[[Tensor], Tensor] | None = None,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        if len(img_size) != 3 or min(img_size) < 1:
+            raise ValueError(f"img_size is (channels, height, width), not {tuple(img_size)}")
+        super().__init__(
+            img_size=tuple(img_size),
+            noise_model=noise_model or ZeroNoise(),
+            sensor_model=sensor_model or nn.Identity(),
+        )
+        self.stride = patterns.stride
+        self.register_buffer("phi", torch.from_numpy(patterns.phi.astype(np.float32)))
+        self.register_buffer("scale", torch.ones(()))
+        if normalize:
+            self.scale = 1 / self._norm()
+        self.to(device)
+
+    def A(self, x: Tensor, **others: Any) -> Tensor:  # noqa: N802
+        """Sense pictures x (N, C, H, V) of values 0 to 1: return y (N, C, m, h, w)."""
+        if x.shape[1:] != self.img_size:
+            raise ValueError(f"this physics senses {self.img_size}, not {tuple(x.shape[1:])}")
+        return self.scale.to(x.dtype) * self._operator(x.dtype).forward(x)
+
+    def A_adjoint(self, y: Tensor, **others: Any) -> Tensor:  # noqa: N802
+        """Spread measurements y (N, C, m, h, w) over pictures (N, C, H, V)."""
+        return self.scale.to(y.dtype) * self._operator(y.dtype).adjoint(y, self.img_size[1:])
+
+    def A_dagger(  # noqa: N802
+        self, y: Tensor, max_iter: int | None = None, tol: float | None = None, **others: Any
+    ) -> Tensor:
+        """Return the Moore–Penrose inverse of y (N, C, m, h, w), pictures (N, C, H, V).
+
+        Args:
+            y: (N, C, m, h, w).
+            max_iter: For lapped windows, the most steps of conjugate gradients.
+            tol: For lapped windows, the error in the normal equations to stop at.
+            others: deepinv's choice of a solver; there is nothing to choose here.
+        """
+        limits = {"most_steps": max_iter, "tolerance": tol}
+        given: Any = {name: limit for name, limit in limits.items() if limit is not None}
+        x = least_squares(self._operator(y.dtype), y, self.img_size[1:], **given)
+        return x / self.scale.to(y.dtype)
+
+    def from_camera(self, measurements: Measurements) -> Tensor:
+        """Turn what a camera read out into y (1, C, m, h, w) of this physics."""
+        header = measurements.header
+        here = Patterns(self.phi.to(torch.int8).cpu().numpy(), self.stride)
+        size = (1 if header.mode == "L" else 3, header.height, header.width)
+        if (header.phi, header.stride, size) != (here.hash, here.stride, self.img_size):
+            raise TersenseError(
+                f"these measurements are of {size} pixels, every {header.stride}, with patterns "
+                f"{header.phi[:12]}…, but this physics of {self.img_size}, every {here.stride}, "
+                f"with {here.hash[:12]}…; use the patterns and the size that sensed them"
+            )
+        values = torch.from_numpy(measurements.values.astype(np.float64) * header.step)
+        y = values.reshape(1, size[0], *values.shape[-3:]).to(self.phi)
+        return y * self.scale / _WHITE
+
+    def to_camera(self, y: Tensor) -> Tensor:
+        """Turn y (N, C, m, h, w) of this physics into sums of pixels of 0 to 255."""
+        return y * (_WHITE / self.scale.to(y.dtype))
+
+    def _operator(self, dtype: torch.dtype) -> SensingOperator:
+        return SensingOperator(self.phi.to(dtype), self.stride)
+
+    def _norm(self) -> Tensor:
+        """Return the norm of Φ: of blocks exactly, of lapped windows by the power method."""
+        operator, size = self._operator(torch.float64), self.img_size[1:]
+        if operator.geometry.cells == 1:
+            shapes = [shape for _, _, shape in operator.geometry.block_kinds(size)]
+            blocks = [operator.phi[:, :height, :width].flatten(1) for height, width in shapes]
+            norm = torch.stack([torch.linalg.matrix_norm(block, 2) for block in blocks]).max()
+            return norm.to(self.phi.dtype)
+        self.scale = 1 / self.phi.norm()  # for deepinv's tolerance, which is absolute
+        with torch.random.fork_rng(devices=[]):  # drawing a start must not disturb the caller
+            torch.manual_seed(0)
+            start = torch.zeros(1, *self.img_size)
+            square = self.compute_sqnorm(start, max_iter=500, tol=1e-6, verbose=False)
+        lapped: Tensor = square.sqrt() / self.scale
+        return lapped
+
+
+class Readout(nn.Module):
+    """A sensor model: a readout of so many bits that covers the patterns' full range.
+
+    It does in deepinv what `imager.sense(picture, bits=…)` does to whole numbers.
+
+    Args:
+        physics: The camera.
+        bits: B, at least 2.
+
+    Example:
+        >>> physics.sensor_model = Readout(physics, bits=8)  # doctest: +SKIP
+    """
+
+    def __init__(self, physics: TernaryPhysics, bits: int) -> None:
+        super().__init__()
+        if not 2 <= bits <= 32:
+            raise ValueError(f"a readout has 2 to 32 bits, not {bits}")
+        patterns = Patterns(physics.phi.to(torch.int8).cpu().numpy(), physics.stride)
+        self.largest: int = 2 ** (bits - 1) - 1
+        self.step: float = max(1.0, patterns.largest_magnitude / self.largest)
+        self.unit = float(physics.scale) / _WHITE  # a pixel value's share of y
+
+    def forward(self, y: Tensor) -> Tensor:
+        """Round y (N, C, m, h, w) to what the readout can tell apart."""
+        step = self.step * self.unit
+        codes: Tensor = (y / step).round().clamp(-self.largest, self.largest)
+        return codes * step
+
+
+class TernaryReconstructor(Reconstructor):  # type: ignore[misc]
+    """The network of a camera as a `deepinv.models.Reconstructor`.
+
+    Args:
+        imager: The camera. Its weights are shared, not copied: deepinv can train them further.
+
+    Example:
+        >>> import tersense, torch
+        >>> from tersense.interop.deepinv import TernaryPhysics, TernaryReconstructor
+        >>> imager = tersense.load("paper-r25")
+        >>> physics = TernaryPhysics(imager.patterns, (1, 64, 80))
+        >>> model = TernaryReconstructor(imager)
+        >>> model(physics(torch.rand(1, 1, 64, 80)), physics).shape
+        torch.Size([1, 1, 64, 80])
+    """
+
+    phi: Tensor
+    alpha: Tensor
+
+    def __init__(self, imager: Imager) -> None:
+        super().__init__(device=imager.device)
+        self.name, self.mean, self.std = imager.name, imager.mean, imager.std
+        self.network = imager.reconstructor
+        self.register_buffer("phi", imager.operator.phi)
+        self.register_buffer("alpha", imager.operator.alpha)
+
+    def forward(self, y: Tensor, physics: TernaryPhysics, **others: Any) -> Tensor:
+        """Reconstruct pictures (N, C, H, V), about 0 to 1, from y (N, C, m, h, w)."""
+        if not isinstance(physics, TernaryPhysics):
+            raise TypeError(f"{self.name} reconstructs from TernaryPhysics, not {type(physics)}")
+        own = self.network.geometry.stride, self.phi
+        if physics.stride != own[0] or not torch.equal(physics.phi, own[1]):
+            raise TersenseError(
+                f"{self.name} was trained with other patterns than this physics senses with; "
+                "build both from the same imager"
+            )
+        operator = SensingOperator(self.phi, physics.stride, self.alpha)
+        size = physics.img_size[1:]
+        sums = physics.to_camera(y).flatten(0, 1)
+        normalised = (sums - self.mean * operator.sense_ones(size)) / self.std
+        x: Tensor = self.network(normalised, operator, size) * self.std + self.mean
+        return x.reshape(*y.shape[:2], *size) / _WHITE
