@@ -26,8 +26,10 @@ class SensingConfig:
         rate: R, measurements a pixel; m = ⌊R·S²⌋.
         density: γ, the share of non-zero weights; K = ⌊γ·W²⌋.
         selection: Where `top_k_select` looks for the largest: column, row or matrix of Θ.
-        kind: ternary (learned, Algorithm 1), random (ternary, never learned) or float (dense,
-            learned: a baseline without a model file).
+        kind: ternary (learned, Algorithm 1), random (ternary, never learned), fixed (the user's
+            `patterns`) or float (dense, learned: a baseline without a model file).
+        patterns: A `.npy` or `.mat` file with patterns of your own (see `fixed`). They decide
+            window, rate and density, and only the reconstructor is trained.
         scale: alpha (the mean magnitude, as in the paper) or learned (a weight a pattern).
     """
 
@@ -37,6 +39,7 @@ class SensingConfig:
     density: float = 0.05
     selection: str = "column"
     kind: str = "ternary"
+    patterns: str = ""
     scale: str = "alpha"
 
 
@@ -167,12 +170,13 @@ def build_section(name: str, cls: type[T], values: dict[str, Any]) -> T:
 
 def write_toml(config: Config) -> str:
     """Return the settings as TOML, every one of them."""
-    lines = []
-    for name, table in asdict(config).items():
-        lines.append(f"[{name}]")
-        lines += [f"{key} = {_toml_value(value)}" for key, value in table.items()]
-        lines.append("")
-    return "\n".join(lines)
+    return "\n".join(write_toml_table(name, table) for name, table in asdict(config).items())
+
+
+def write_toml_table(name: str, table: dict[str, Any]) -> str:
+    """Return one section as TOML."""
+    lines = [f"{key} = {_toml_value(value)}" for key, value in table.items()]
+    return "\n".join([f"[{name}]", *lines, ""])
 
 
 def _apply(tables: dict[str, Any], change: str) -> None:
@@ -204,15 +208,17 @@ def _check_reconstructor(table: dict[str, Any]) -> dict[str, Any]:
 
 def _check(config: Config) -> Config:
     """Refuse values that no training can use."""
+    config = replace(config, sensing=_take_patterns(config.sensing))
     sensing, data, train = config.sensing, config.data, config.train
     _require(1 <= sensing.stride <= sensing.window, "sensing.stride", sensing.stride,
              f"from 1 to sensing.window = {sensing.window}")  # fmt: skip
-    _require(0 < sensing.rate <= 1, "sensing.rate", sensing.rate, "above 0 and at most 1")
+    fixed = sensing.kind == "fixed"  # there the rate is a fact; pairs of mirror patterns exceed 1
+    _require(0 < sensing.rate <= 1 or fixed, "sensing.rate", sensing.rate, "above 0 and at most 1")
     _require(0 < sensing.density <= 1, "sensing.density", sensing.density, "above 0 and at most 1")
     _require(sensing.selection in SELECTIONS, "sensing.selection", sensing.selection,
              "one of " + ", ".join(SELECTIONS))  # fmt: skip
-    _require(sensing.kind in ("ternary", "random", "float"), "sensing.kind", sensing.kind,
-             "ternary, random or float")  # fmt: skip
+    _require(sensing.kind in ("ternary", "random", "float", "fixed"), "sensing.kind", sensing.kind,
+             "ternary, random, float or fixed")  # fmt: skip
     _require(sensing.scale in ("alpha", "learned"), "sensing.scale", sensing.scale,
              "alpha or learned")  # fmt: skip
     _require(data.crop >= 1, "data.crop", data.crop, "at least 1")
@@ -238,6 +244,20 @@ def _check(config: Config) -> Config:
     # State the rate that whole patterns really give.
     rows = rows_for_rate(sensing.rate, sensing.stride)
     return replace(config, sensing=replace(sensing, rate=rows / sensing.stride**2))
+
+
+def _take_patterns(sensing: SensingConfig) -> SensingConfig:
+    """Let the user's patterns, where there are some, decide what they decide."""
+    if not sensing.patterns:
+        _require(sensing.kind != "fixed", "sensing.kind", sensing.kind,
+                 "ternary, random or float where sensing.patterns names no file")  # fmt: skip
+        return sensing
+    _require(sensing.kind in ("fixed", "ternary"), "sensing.kind", sensing.kind,
+             "fixed where sensing.patterns names a file")  # fmt: skip
+    from tersense.fixed import read_patterns
+
+    own = read_patterns(sensing.patterns, sensing.stride)
+    return replace(sensing, kind="fixed", window=own.window, rate=own.rate, density=own.density)
 
 
 def _require(holds: bool, key: str, value: Any, allowed: str) -> None:

@@ -14,6 +14,7 @@ from tersense.baselines.dense import DenseSensor
 from tersense.camera import NetworkCamera
 from tersense.config import Config, SensingConfig
 from tersense.errors import TersenseError
+from tersense.fixed import FixedSensor, read_patterns
 from tersense.imager import Imager
 from tersense.models import build_reconstructor
 from tersense.sensing import Geometry, SensingOperator
@@ -92,13 +93,13 @@ class JointNetwork(nn.Module):
         A ternary camera is an `Imager`; a dense one can be evaluated, but has no model file.
         """
         phi, alpha = self.sensor()
-        if isinstance(self.sensor, TernarySensor):
-            patterns = self.sensor.freeze()
-            return Imager(
-                name, patterns, alpha, self.mean, self.std, self.reconstructor, about, phi.device
-            )
-        operator = SensingOperator(phi.clone(), self.sensor.stride, alpha)
-        return NetworkCamera(name, operator, self.mean, self.std, self.reconstructor)
+        if isinstance(self.sensor, DenseSensor):
+            operator = SensingOperator(phi.clone(), self.sensor.stride, alpha)
+            return NetworkCamera(name, operator, self.mean, self.std, self.reconstructor)
+        patterns = self.sensor.freeze()
+        return Imager(
+            name, patterns, alpha, self.mean, self.std, self.reconstructor, about, phi.device
+        )
 
 
 def _some_first_rows(phi: Tensor) -> Tensor:
@@ -111,8 +112,10 @@ def _some_first_rows(phi: Tensor) -> Tensor:
     return first[:, None, None].to(phi.dtype)
 
 
-def _build_sensor(sensing: SensingConfig) -> TernarySensor | DenseSensor:
+def _build_sensor(sensing: SensingConfig) -> TernarySensor | DenseSensor | FixedSensor:
     window, stride, rate = sensing.window, sensing.stride, sensing.rate
+    if sensing.kind == "fixed":
+        return FixedSensor(read_patterns(sensing.patterns, stride), sensing.scale == "learned")
     if sensing.kind == "float":
         return DenseSensor(window, stride, rate)
     return TernarySensor(

@@ -20,6 +20,7 @@ from torch import Tensor
 from tersense.config import build_section
 from tersense.errors import TersenseError, one_line
 from tersense.files import written_whole
+from tersense.fixed import SUFFIXES, read_patterns
 from tersense.imager import Imager
 from tersense.recon import Reconstructor, find_reconstructor
 from tersense.sensing import Geometry
@@ -30,6 +31,7 @@ ZOO = Path(__file__).parent / "zoo"
 ALIASES = {"default": "block-r25"}
 PRECISIONS = ("float32", "bfloat16")
 _WEIGHTS = "reconstructor."
+_USUAL_PIXELS = 116.18, 68.64  # mean and deviation of photographs, as in the paper's code
 
 
 def names() -> list[str]:
@@ -38,24 +40,42 @@ def names() -> list[str]:
 
 
 def load(
-    name_or_path: str | Path, device: str | torch.device = "cpu", precision: str = "float32"
+    name_or_path: str | Path,
+    device: str | torch.device = "cpu",
+    precision: str = "float32",
+    stride: int | None = None,
 ) -> Imager:
-    """Load a built-in model by name, or any model file by path.
+    """Load a built-in model by name, any model file by path, or patterns of your own.
 
     Args:
-        name_or_path: A name that `tersense models` lists, the path of a model file, or the folder
-            of a training.
+        name_or_path: A name that `tersense models` lists, the path of a model file, the folder of
+            a training, or a `.npy` or `.mat` file of patterns (see `fixed`): these have no network
+            yet, and are reconstructed by the best linear estimate.
         device: Where the imager will compute.
         precision: float32, or bfloat16 where the machine is fast at it.
+        stride: S of your own patterns; W where not given. A model has its own.
     """
     if precision not in PRECISIONS:
         raise TersenseError(f"no precision is called {precision!r}; use {' or '.join(PRECISIONS)}")
     name = ALIASES.get(str(name_or_path), str(name_or_path))
+    if Path(name).suffix.lower() in SUFFIXES:
+        return _untrained(Path(name), stride, device)
+    if stride is not None:
+        raise TersenseError(f"{name} has its own stride; only a file of patterns can be given one")
     imager = read_model(_find(name), device)
     imager.precision = precision
     if name in names():
         imager.name = name
     return imager
+
+
+def _untrained(path: Path, stride: int | None, device: str | torch.device) -> Imager:
+    """Return a camera of the user's own patterns, with the linear reconstructor."""
+    patterns = read_patterns(path, stride)
+    geometry, m = Geometry(patterns.window, patterns.stride), len(patterns)
+    linear = build_reconstructor("linear", {}, geometry, m)
+    about = {"patterns": path.name, "training": "none"}
+    return Imager(path.stem, patterns, torch.ones(m), *_USUAL_PIXELS, linear, about, device)
 
 
 def _find(name: str) -> Path:

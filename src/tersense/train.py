@@ -67,6 +67,11 @@ class Run:
             )
         torch.manual_seed(train.seed)
         self.network = JointNetwork(config, *self.pictures.mean_and_std())
+        if not any(w.requires_grad for w in self.network.reconstructor.parameters()):
+            raise TersenseError(
+                f"the reconstructor {config.reconstructor['name']} has no weights to train; "
+                "use it with tersense.load, or set reconstructor.name to another"
+            )
         if train.start:
             self.network.start_from(load(train.start))
         self.network.to(self.device).train()
@@ -283,15 +288,23 @@ class Run:
     def load_checkpoint(self) -> None:
         """Continue from the last checkpoint of the run folder."""
         path = self.folder / "checkpoint.safetensors"
+        given = self.network.sensor.theta.clone()
         state = read_checkpoint(path, self.network, self.optimizer)
+        if self.config.sensing.patterns and not torch.equal(given, self.network.sensor.theta):
+            raise TersenseError(
+                f"{self.config.sensing.patterns} holds other patterns than when this run began; "
+                "start a new one"
+            )
         self.step, self.seconds = int(state["step"]), float(state["seconds"])
         self._forget_metrics_after(self.step)
 
     def finish(self) -> NetworkCamera:
         """Settle and return the camera as it is now; write the model file of a ternary one."""
         self.settle()
+        recipe = {k: v for k, v in asdict(self.config).items() if k != "data"}
+        recipe["sensing"]["patterns"] = Path(self.config.sensing.patterns).name
         about = {
-            "recipe": {k: v for k, v in asdict(self.config).items() if k != "data"},
+            "recipe": recipe,
             "data": {**asdict(self.config.data), "train": Path(self.config.data.train).name,
                      "validation": Path(self.config.data.validation).name, "cache": ""},
             "pictures": len(self.pictures),
