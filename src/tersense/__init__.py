@@ -8,10 +8,19 @@
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Imager", "Measurements", "Patterns", "TernarySensor", "TersenseError", "load"]
+__all__ = [
+    "Imager",
+    "Measurements",
+    "Patterns",
+    "TernarySensor",
+    "TersenseError",
+    "from_pretrained",
+    "load",
+]
 
 if TYPE_CHECKING:
     from tersense.errors import TersenseError
+    from tersense.hub import from_pretrained
     from tersense.imager import Imager
     from tersense.measurements import Measurements
     from tersense.models import load
@@ -23,6 +32,7 @@ _HOMES = {
     "Patterns": "ternary",
     "TernarySensor": "ternary",
     "TersenseError": "errors",
+    "from_pretrained": "hub",
     "load": "models",
 }
 

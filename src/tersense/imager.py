@@ -4,6 +4,7 @@ import math
 import os
 from collections.abc import Iterator
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -187,6 +188,25 @@ class Imager(NetworkCamera):
             ones = self.operator.sense_ones(size, *tile.windows)
             planes = self.reconstruct_planes(part, ones, tile.size)[(..., *tile.inside)]
             yield tile.place, from_planes(planes.cpu().numpy())
+
+    def save_pretrained(self, folder: str | Path, **options: Any) -> Path:
+        """Write the camera and a card that explains it into a folder; see `hub`."""
+        from tersense import hub
+
+        return hub.save_pretrained(self, folder, **options)
+
+    def push_to_hub(self, repo_id: str, **options: Any) -> str:
+        """Upload the camera and its card to the model hub; see `hub`."""
+        from tersense import hub
+
+        return hub.push_to_hub(self, repo_id, **options)
+
+    @staticmethod
+    def from_pretrained(source: str | Path, **options: Any) -> "Imager":
+        """Load a camera from a folder or from the model hub; see `hub`."""
+        from tersense import hub
+
+        return hub.from_pretrained(source, **options)
 
     def capture(self, picture: Picture) -> tuple[NDArray[Any], int]:
         """Sense and reconstruct one gray picture (H, V); see `Camera`."""
