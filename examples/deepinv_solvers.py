@@ -18,7 +18,8 @@ from tersense.interop.deepinv import TernaryPhysics, TernaryReconstructor
 from tersense.metrics import psnr
 from tersense.pictures import draw_sheet
 
-SIZE = 96
+SIZE = 128
+torch.set_num_threads(1)  # the pictures are small; more threads only wait for each other
 
 # The camera takes its measurements: exact integers, as hardware would read them out.
 imager = tersense.load("block-r25")
@@ -44,8 +45,8 @@ def solver(prior: dinv.optim.Prior, weight: float, iterations: int) -> dinv.opti
 
 methods = {
     "pseudoinverse": lambda y, physics: physics.A_dagger(y),
-    "wavelets (db4)": solver(dinv.optim.WaveletPrior(wv="db4", level=4), 2e-2, 60),
-    "total variation": solver(dinv.optim.TVPrior(n_it_max=10), 5e-3, 60),
+    "wavelets (db4)": solver(dinv.optim.WaveletPrior(wv="db4", level=4), 2e-2, 100),
+    "total variation": solver(dinv.optim.TVPrior(n_it_max=10), 3e-3, 250),
     "tersense": TernaryReconstructor(imager),
 }
 
