@@ -1,5 +1,6 @@
 """What several tests share."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
@@ -13,6 +14,10 @@ from tersense.imager import Imager
 from tersense.recon.mlp import MlpOptions, MlpReconstructor
 from tersense.sensing import Geometry
 from tersense.ternary import Patterns
+
+# Small tensors gain nothing from more threads and lose much on a busy machine.
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the processes that tests start
+torch.set_num_threads(1)
 
 # A busy machine is no failure.
 settings.register_profile("untimed", deadline=None)
