@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tersense import __version__
+from tersense.cli_export import export_app
 from tersense.cli_lab import DeviceOption, JsonOption, bench_app, reproduce, train
 
 if TYPE_CHECKING:
@@ -278,6 +279,7 @@ def _score_row(name: str, figures: dict[str, Any]) -> list[str]:
 app.command()(train)
 app.command()(reproduce)
 app.add_typer(bench_app, name="bench", no_args_is_help=True)
+app.add_typer(export_app, name="export", no_args_is_help=True)
 
 # typer carries its own copy of click, whose base exception it does not export by name.
 _CLICK_ERROR: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")

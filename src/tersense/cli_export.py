@@ -1,0 +1,55 @@
+"""Commands for those who build the camera: one for each kind of export."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+# Modules that import torch are imported inside the commands, so that --help answers at once.
+
+export_app = typer.Typer(help="Write a camera out for hardware and other runtimes.")
+
+ModelOption = Annotated[
+    str, typer.Option("--model", "-m", metavar="MODEL", help="A built-in name or a model file.")
+]
+OutOption = Annotated[
+    Path, typer.Option("--out", "-o", metavar="DIR", help="A new or empty folder.")
+]
+RateOption = Annotated[
+    float | None,
+    typer.Option(
+        "--rate", metavar="R", help="Measurements a pixel, for models that offer a choice."
+    ),
+]
+
+
+def run_export(kind: str, model: str, rate: float | None, out: Path, **options: Any) -> None:
+    """Write an export and print what a designer asks first."""
+    from tersense.console import output, show_facts, show_table
+    from tersense.hardware import export
+    from tersense.hardware.report import HEAD, cost_rows
+    from tersense.models import load
+
+    imager = load(model)
+    imager = imager if rate is None else imager.at_rate(rate)
+    manifest, facts = export(kind, imager, out, **options)
+    show_table(f"{imager.name} as {kind}", HEAD, cost_rows(imager.patterns))
+    if facts:
+        show_facts("This export", facts)
+    output.print(f"{out} holds {len(manifest.files) + 1} files; manifest.json describes them")
+
+
+@export_app.command("verilog")
+def export_verilog(
+    out: OutOption,
+    model: ModelOption = "default",
+    rate: RateOption = None,
+    lanes: Annotated[
+        int, typer.Option("--lanes", metavar="L", help="Adders side by side; a power of two.")
+    ] = 1,
+) -> None:
+    """Write a synthesizable encoder in Verilog-2005, its program memory and a testbench.
+
+    Example: tersense export verilog -m paper-r25 -o encoder --lanes 4
+    """
+    run_export("verilog", model, rate, out, lanes=lanes)
