@@ -53,3 +53,12 @@ def export_verilog(
     Example: tersense export verilog -m paper-r25 -o encoder --lanes 4
     """
     run_export("verilog", model, rate, out, lanes=lanes)
+
+
+@export_app.command("c")
+def export_c(out: OutOption, model: ModelOption = "default", rate: RateOption = None) -> None:
+    """Write an encoder in freestanding C99, its tables, and a program that tries it.
+
+    Example: tersense export c -m paper-r25 -o firmware
+    """
+    run_export("c", model, rate, out)
