@@ -62,3 +62,12 @@ def export_c(out: OutOption, model: ModelOption = "default", rate: RateOption = 
     Example: tersense export c -m paper-r25 -o firmware
     """
     run_export("c", model, rate, out)
+
+
+@export_app.command("matrix")
+def export_matrix(out: OutOption, model: ModelOption = "default", rate: RateOption = None) -> None:
+    """Write the patterns as .npy, .mat and CSV, and draw them.
+
+    Example: tersense export matrix -m paper-r25 -o matrix
+    """
+    run_export("matrix", model, rate, out)
