@@ -1,5 +1,6 @@
 """Commands for those who build the camera: one for each kind of export."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -71,3 +72,52 @@ def export_matrix(out: OutOption, model: ModelOption = "default", rate: RateOpti
     Example: tersense export matrix -m paper-r25 -o matrix
     """
     run_export("matrix", model, rate, out)
+
+
+@export_app.command("patterns")
+def export_patterns(
+    out: OutOption,
+    model: ModelOption = "default",
+    rate: RateOption = None,
+    camera: Annotated[
+        str,
+        typer.Option("--camera", help="array: a detector for each window; single: one for all."),
+    ] = "array",
+    mirrors: Annotated[
+        str, typer.Option("--mirrors", metavar="WIDTHxHEIGHT", help="Of the device.")
+    ] = "1024x768",
+    picture: Annotated[
+        str | None,
+        typer.Option(
+            "--picture",
+            metavar="WIDTHxHEIGHT",
+            help="In pixels. Default: one window (single), or what fits (array).",
+        ),
+    ] = None,
+    scale: Annotated[
+        int | None,
+        typer.Option("--scale", metavar="N", help="A pixel is N×N mirrors. Default: what fits."),
+    ] = None,
+    formats: Annotated[
+        str, typer.Option("--formats", metavar="LIST", help="Of png, bits, bitmaps, npy.")
+    ] = "png",
+    planes: Annotated[
+        str, typer.Option("--planes", metavar="GRB", help="Order of the colours in bitmaps.")
+    ] = "GRB",
+) -> None:
+    """Write frames for a digital mirror device, and the plan that turns readings into y.
+
+    Example: tersense export patterns -m paper-r25 -o frames --formats png,bitmaps
+    """
+    run_export(
+        "patterns", model, rate, out, camera=camera, mirrors=_size(mirrors), scale=scale,
+        picture=picture and _size(picture), formats=formats.split(","), planes=planes.upper(),
+    )  # fmt: skip
+
+
+def _size(text: str) -> tuple[int, int]:
+    """Turn WIDTHxHEIGHT into (height, width)."""
+    found = re.fullmatch(r"([1-9]\d{0,5})[x×]([1-9]\d{0,5})", text.strip().lower())
+    if not found:
+        raise typer.BadParameter(f"{text!r} is not a size; write it as WIDTHxHEIGHT: 1024x768")
+    return int(found[2]), int(found[1])
