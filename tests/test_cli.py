@@ -17,7 +17,7 @@ from tersense.models import ZOO, names
 COMMANDS = (
     "demo", "models", "info", "sense", "reconstruct", "evaluate", "train", "reproduce",
     "bench sense",
-    "export c", "export matrix", "export patterns",
+    "export verilog", "export c", "export matrix", "export patterns", "export onnx",
 )  # fmt: skip
 
 

@@ -48,12 +48,16 @@ def export_verilog(
     lanes: Annotated[
         int, typer.Option("--lanes", metavar="L", help="Adders side by side; a power of two.")
     ] = 1,
+    width: Annotated[
+        int, typer.Option("--width", metavar="N", help="Of the pictures; a parameter, as height.")
+    ] = 640,
+    height: Annotated[int, typer.Option("--height", metavar="N", help="Of the pictures.")] = 480,
 ) -> None:
     """Write a synthesizable encoder in Verilog-2005, its program memory and a testbench.
 
     Example: tersense export verilog -m paper-r25 -o encoder --lanes 4
     """
-    run_export("verilog", model, rate, out, lanes=lanes)
+    run_export("verilog", model, rate, out, lanes=lanes, width=width, height=height)
 
 
 @export_app.command("c")
@@ -121,3 +125,12 @@ def _size(text: str) -> tuple[int, int]:
     if not found:
         raise typer.BadParameter(f"{text!r} is not a size; write it as WIDTHxHEIGHT: 1024x768")
     return int(found[2]), int(found[1])
+
+
+@export_app.command("onnx")
+def export_onnx(out: OutOption, model: ModelOption = "default", rate: RateOption = None) -> None:
+    """Write sensor and reconstructor as ONNX models, compared with torch by onnxruntime.
+
+    Example: tersense export onnx -m paper-r25 -o models
+    """
+    run_export("onnx", model, rate, out)
