@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from tersense.images import PHOTOGRAPH, Picture, read_gray
@@ -72,9 +73,9 @@ def make_vectors(patterns: Patterns) -> Vectors:
 
 
 def measure(patterns: Patterns, windows: NDArray[np.uint8]) -> NDArray[np.int32]:
-    """Return Φ times windows (N, W, W), (N, m), as an integer product and nothing else."""
+    """Return Φ times windows (…, W, W), (…, m), as an integer product and nothing else."""
     phi = patterns.phi.reshape(len(patterns), -1).astype(np.int32)
-    return windows.reshape(len(windows), -1).astype(np.int32) @ phi.T
+    return windows.reshape(*windows.shape[:-2], -1).astype(np.int32) @ phi.T
 
 
 def photograph(height: int, width: int) -> Picture:
@@ -86,14 +87,19 @@ def photograph(height: int, width: int) -> Picture:
     return np.ascontiguousarray(whole[top : top + height, left : left + width])
 
 
-def _real_windows(geometry: Geometry) -> tuple[NDArray[np.uint8], list[tuple[int, int]]]:
-    """Cut windows (N, W, W) evenly from the photograph, its first and last among them."""
-    picture = read_gray(PHOTOGRAPH)
+def cut_windows(geometry: Geometry, picture: Picture) -> NDArray[np.uint8]:
+    """Return all windows (h, w, W, W) of a picture (H, V), zeros where it has no pixels."""
     left, right, top, bottom = geometry.padding(*picture.shape)
     extended = np.pad(picture, ((top, max(0, bottom)), (left, max(0, right))))
+    every = sliding_window_view(extended, (geometry.window, geometry.window))
     h, w = geometry.grid(*picture.shape)
+    return every[:: geometry.stride, :: geometry.stride][:h, :w]
+
+
+def _real_windows(geometry: Geometry) -> tuple[NDArray[np.uint8], list[tuple[int, int]]]:
+    """Cut windows (N, W, W) evenly from the photograph, its first and last among them."""
+    windows = cut_windows(geometry, read_gray(PHOTOGRAPH))
+    h, w = windows.shape[:2]
     chosen = np.unique(np.linspace(0, h * w - 1, REAL_WINDOWS).astype(int))
     places = [(int(k) // w, int(k) % w) for k in chosen]
-    S, W = geometry.stride, geometry.window
-    windows = [extended[i * S : i * S + W, j * S : j * S + W] for i, j in places]
-    return np.stack(windows), places
+    return np.stack([windows[place] for place in places]), places
