@@ -102,15 +102,15 @@ def test_patterns_of_nothing_give_zero(tmp_path, lanes):
 
 BLOCKS, LAPPED = (3, 6, 6, 0.7), (3, 6, 2, 0.7)
 FAULTS = {
-    "forwarding": (BLOCKS, "lane", "repeated ? previous : stored", "stored"),
+    "forwarding": (BLOCKS, "lane", "repeated ? previous : loaded", "loaded"),
     "first touch": (BLOCKS, "lane", "starting <= first", "starting <= 1'b0"),
-    "sign": (BLOCKS, "lane", "subtract ? negative : pixel", "pixel"),
+    "sign": (BLOCKS, "lane", "subtract ? negative : positive", "positive"),
     "border": (LAPPED, "scan", "in_picture ? pixel : 8'd0", "pixel"),
     "window that is not there": (LAPPED, "scan", "&& window_across < ACROSS", ""),
     "window rows that take turns": (LAPPED, "scan", "turn >= b ? turn - b", "b >= 0 ? turn"),
     "held input": (LAPPED, "scan", "job_ready && pixel_last", "job_ready"),
     "steps of a pixel": (BLOCKS, "encoder", "fetched_steps - 1'b1", "fetched_steps"),
-    "wait for the steps": (BLOCKS, "encoder", "ending && !issuing", "ending"),
+    "wait for the steps": (BLOCKS, "encoder", "!issuing && !decoding", "1'b1"),
     "wait for the read-out": (BLOCKS, "encoder", "!ending && !reading", "!ending"),
     "held output": (BLOCKS, "encoder", "= !y_valid || y_ready", "= 1'b1"),
     "last": (BLOCKS, "encoder", "<= located_last", "<= row_last"),

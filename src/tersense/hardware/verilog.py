@@ -23,7 +23,7 @@ from tersense.sensing import Geometry
 from tersense.ternary import Patterns
 
 RTL = Path(__file__).parent / "rtl"
-READ_OUT_CLOCKS = 4  # of a window, besides one a measurement
+READ_OUT_CLOCKS = 5  # of a window, besides one a measurement
 _LARGEST_SIDE = 2**15
 
 

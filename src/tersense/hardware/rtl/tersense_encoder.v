@@ -1,21 +1,25 @@
-// Sparse ternary encoder: for every window of a picture, MEASUREMENTS sums of pixels with weights
-// -1, 0 and +1, as they come from a sensor in raster order.
+// Sparse ternary encoder. Pixels come in as a sensor gives them, in raster order; for every window
+// of the picture go out MEASUREMENTS sums of its pixels with weights -1, 0 and +1.
 //
-//   pixel --> scan --> fetch --> issue --> read --> add --> (RAM) --> read-out --> measurement
-//             jobs     pointer   program   \__ one lane ___/          in row order
-//                      ROM       ROM           per adder
+//    pixel                                                          measurement
+//      |                                                                 ^
+//      v                                                                 |
+//    scan ---> fetch ---> issue ---> decode ---> load ---> add       read-out
+//    jobs     pointer      pc       program      \____ lane ____/        |
+//               ROM                   ROM          accumulators  --------+
+//                                                      RAM
 //
-// The matrix is stored by columns. For the place of a pixel in a window, the pointer ROM says where
-// its program begins and how many steps it has. A step gives each lane at most one of its
-// accumulators, and says whether to add or to subtract the pixel, and whether this is the first
-// pixel of the window that this accumulator sees. One step is issued at every clock.
+// The matrix is stored by columns. For the place that a pixel has in a window, the pointer ROM says
+// where its program begins and how many steps it takes. A step names at most one accumulator of
+// each lane, and says whether to add or to subtract the pixel, and whether this accumulator sees
+// its first pixel of the window. One step is issued at every clock.
 //
-// When a window has seen its last pixel, its measurements are read out in the order of the rows of
-// the matrix, and the steps wait meanwhile. A pixel or a measurement moves at a clock at which
-// valid and ready are both high.
+// When a window has had its last pixel, its measurements are read out in the order of the rows of
+// the matrix; no steps are issued meanwhile. Pixels and measurements move at clocks at which valid
+// and ready are both high; ready never waits for valid, and valid never waits for ready.
 //
-// A step is packed as LANES entries, lane 0 in the lowest bits, each
-//     {enable, first, subtract, address in the bank}      (without enable if there is one lane)
+// A step is packed as LANES entries, lane 0 in the lowest bits:
+//    {enable, first, subtract, address in the lane's bank}     enable only if there are more lanes
 module tersense_encoder #(
     parameter WIDTH        = 640,    // of the picture
     parameter HEIGHT       = 480,
@@ -42,23 +46,25 @@ module tersense_encoder #(
     output wire [ACC_BITS-1:0] y,         // two's complement
     output reg                 y_last     // the last measurement of a window
 );
+    // As in tersense_scan.
     localparam CELLS       = (WINDOW + STRIDE - 1) / STRIDE;
     localparam ACROSS      = (WIDTH + STRIDE - 1) / STRIDE;
     localparam CELL_BITS   = CELLS > 1 ? $clog2(CELLS) : 1;
     localparam STRIDE_BITS = STRIDE > 1 ? $clog2(STRIDE) : 1;
     localparam ACROSS_BITS = ACROSS > 1 ? $clog2(ACROSS) : 1;
     localparam PLACE_BITS  = CELLS > 1 ? 2 * (CELL_BITS + STRIDE_BITS) : 2 * STRIDE_BITS;
-    localparam SLOT_BITS   = CELLS > 1 ? ACROSS_BITS + CELL_BITS : ACROSS_BITS;
-    localparam SLOTS       = CELLS > 1 ? ACROSS << CELL_BITS : ACROSS;
-
     localparam PLACES      = 32'd1 << PLACE_BITS;
 
-    localparam BANK         = (MEASUREMENTS + LANES - 1) / LANES;   // accumulators a lane and window
-    localparam BANK_BITS    = BANK > 1 ? $clog2(BANK) : 1;
-    localparam LANE_BITS    = LANES > 1 ? $clog2(LANES) : 1;
-    localparam ROW_BITS     = MEASUREMENTS > 1 ? $clog2(MEASUREMENTS) : 1;
-    localparam ENTRY_BITS   = LANES > 1 ? BANK_BITS + 3 : BANK_BITS + 2;
-    localparam PC_BITS      = STEPS > 1 ? $clog2(STEPS) : 1;
+    // A slot holds the accumulators of one open window, spread over the banks of all lanes.
+    localparam SLOT_BITS   = CELLS > 1 ? ACROSS_BITS + CELL_BITS : ACROSS_BITS;
+    localparam SLOTS       = CELLS > 1 ? ACROSS << CELL_BITS : ACROSS;
+    localparam BANK        = (MEASUREMENTS + LANES - 1) / LANES;
+    localparam BANK_BITS   = BANK > 1 ? $clog2(BANK) : 1;
+    localparam LANE_BITS   = LANES > 1 ? $clog2(LANES) : 1;
+    localparam ROW_BITS    = MEASUREMENTS > 1 ? $clog2(MEASUREMENTS) : 1;
+
+    localparam ENTRY_BITS  = LANES > 1 ? BANK_BITS + 3 : BANK_BITS + 2;
+    localparam PC_BITS     = STEPS > 1 ? $clog2(STEPS) : 1;
 
     // Scan: one job for each pixel and each window that it belongs to.
 
@@ -140,28 +146,32 @@ module tersense_encoder #(
             remaining <= remaining - 1'b1;
         end
 
-    wire [LANES*ENTRY_BITS-1:0] step;
+    // Decode: the step comes out of the ROM, and is registered with its pixel.
+
+    wire [LANES*ENTRY_BITS-1:0] decoded;
+    reg  [LANES*ENTRY_BITS-1:0] step;
+    reg                         decoding, stepping;
+    reg  [7:0]                  decoded_pixel;
+    reg  [SLOT_BITS-1:0]        decoded_slot, slot;
+    reg  signed [8:0]           positive, negative;
 
     tersense_rom #(
         .WIDTH(LANES * ENTRY_BITS), .DEPTH(STEPS), .ADDRESS_BITS(PC_BITS), .FILE(PROGRAM_FILE)
     ) program_rom (
-        .clk(clk), .enable(1'b1), .address(pc), .data(step)
+        .clk(clk), .enable(1'b1), .address(pc), .data(decoded)
     );
 
-    // The step comes out of the ROM together with its pixel.
-
-    reg                 stepping;
-    reg signed [8:0]    positive, negative;
-    reg [SLOT_BITS-1:0] slot;
-
     always @(posedge clk)
-        if (rst) stepping <= 1'b0;
-        else     stepping <= issuing;
+        if (rst) {stepping, decoding} <= 2'b00;
+        else     {stepping, decoding} <= {decoding, issuing};
 
     always @(posedge clk) begin
-        positive <= {1'b0, pixel_now};
-        negative <= -{1'b0, pixel_now};
-        slot     <= slot_now;
+        decoded_pixel <= pixel_now;
+        decoded_slot  <= slot_now;
+        step          <= decoded;
+        slot          <= decoded_slot;
+        positive      <= {1'b0, decoded_pixel};
+        negative      <= -{1'b0, decoded_pixel};
     end
 
     // Read-out: the rows in their order, from whichever bank holds them. A row is asked for, then
@@ -175,7 +185,7 @@ module tersense_encoder #(
     wire [LANE_BITS-1:0] read_lane;
     reg  [LANE_BITS-1:0] y_lane;
 
-    wire begins   = ending && !issuing;
+    wire begins   = ending && !issuing && !decoding;
     wire row_last = row == MEASUREMENTS - 1;
     wire move     = !y_valid || y_ready;
     wire done     = y_valid && y_ready && y_last;
@@ -240,18 +250,20 @@ module tersense_encoder #(
         for (k = 0; k < LANES; k = k + 1) begin : g_lane
             wire [ENTRY_BITS-1:0] entry = step[k*ENTRY_BITS +: ENTRY_BITS];
             wire enable = LANES == 1 || entry[ENTRY_BITS-1];
-            wire read   = reading && located && move;
 
             tersense_lane #(
                 .ACC_BITS(ACC_BITS), .DEPTH(SLOTS << BANK_BITS),
                 .ADDRESS_BITS(SLOT_BITS + BANK_BITS)
             ) lane (
                 .clk(clk),
-                .step(stepping && enable),
-                .first(entry[BANK_BITS+1]), .subtract(entry[BANK_BITS]),
                 .address({slot, reading ? read_address : entry[BANK_BITS-1:0]}),
-                .pixel(positive), .negative(negative),
-                .read(read), .total(totals[k*ACC_BITS +: ACC_BITS])
+                .step(stepping && enable),
+                .first(entry[BANK_BITS+1]),
+                .subtract(entry[BANK_BITS]),
+                .positive(positive),
+                .negative(negative),
+                .read(located && move),
+                .total(totals[k*ACC_BITS +: ACC_BITS])
             );
         end
     endgenerate
