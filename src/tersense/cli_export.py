@@ -114,12 +114,12 @@ def export_patterns(
     Example: tersense export patterns -m paper-r25 -o frames --formats png,bitmaps
     """
     run_export(
-        "patterns", model, rate, out, camera=camera, mirrors=_size(mirrors), scale=scale,
-        picture=picture and _size(picture), formats=formats.split(","), planes=planes.upper(),
+        "patterns", model, rate, out, camera=camera, mirrors=parse_size(mirrors), scale=scale,
+        picture=picture and parse_size(picture), formats=formats.split(","), planes=planes.upper(),
     )  # fmt: skip
 
 
-def _size(text: str) -> tuple[int, int]:
+def parse_size(text: str) -> tuple[int, int]:
     """Turn WIDTHxHEIGHT into (height, width)."""
     found = re.fullmatch(r"([1-9]\d{0,5})[x×]([1-9]\d{0,5})", text.strip().lower())
     if not found:
