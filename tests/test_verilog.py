@@ -2,7 +2,9 @@
 
 import json
 import re
+import shutil
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -152,8 +154,8 @@ def test_rows_are_dealt_to_lanes_such_that_windows_take_fewer_steps():
     patterns = tersense.load("paper-r25").patterns
     support = (patterns.phi != 0).reshape(256, -1)
     in_turn = np.stack([support[lane::16].sum(axis=0) for lane in range(16)])
-    assert compile_program(patterns, 16).steps_per_window < 0.75 * in_turn.max(axis=0).sum()
-    assert compile_program(patterns, 1).steps_per_window == patterns.nonzeros
+    assert compile_program(patterns, 16).clocks < 0.75 * in_turn.max(axis=0).sum()
+    assert compile_program(patterns, 1).clocks == patterns.nonzeros
 
 
 @pytest.mark.parametrize(
@@ -171,9 +173,10 @@ def test_impossible_options_are_refused(tmp_path, small_imager, refused, options
 
 
 def synthesize(folder, command):
-    """Return how many cells of each kind the encoder has."""
-    reading = f"read_verilog {' '.join(SOURCES)}; hierarchy -top encoder"
-    run_tool(folder, "yosys", "-q", "-p", f"{reading}; {command} -top encoder -json cells.json")
+    """Return how many cells of each kind the encoder has; write it as Verilog too."""
+    reading = f"read_verilog {' '.join(SOURCES)}"
+    writing = "write_verilog -noattr netlist.v; write_json cells.json"
+    run_tool(folder, "yosys", "-q", "-p", f"{reading}; {command} -top encoder; {writing}")
     cells = json.loads((folder / "cells.json").read_text())["modules"]["encoder"]["cells"]
     return Counter(cell["type"] for cell in cells.values())
 
@@ -193,3 +196,20 @@ def test_no_geometry_needs_a_multiplier(tmp_path, stride, lanes):
     cells = synthesize(tmp_path / "out", "synth_ecp5")
     assert cells["TRELLIS_FF"] > 0
     assert not any("MULT" in kind or "ALU" in kind for kind in cells)
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_the_synthesized_netlist_gives_the_same_measurements(tmp_path, lanes):
+    imager, folder = random_camera(12, 8, 4), tmp_path / "out"
+    export("verilog", imager, folder, lanes=lanes)
+    pictures = read_test(folder)
+    size = f"-set WIDTH {pictures.shape[2]} -set HEIGHT {pictures.shape[1]}"
+    cells = synthesize(folder, f"chparam {size} encoder; synth_ice40")
+    assert cells["SB_RAM40_4K"] > 0
+    bench = (folder / "testbench.v").read_text()
+    (folder / "bench.v").write_text(re.sub(r"encoder #\(.*\) dut", "encoder dut", bench))
+    models = Path(shutil.which("yosys")).parents[1] / "share/yosys/ice40/cells_sim.v"
+    defaults = "-DNO_ICE40_DEFAULT_ASSIGNMENTS"
+    run_tool(folder, "iverilog", defaults, "-o", "sim", "bench.v", "netlist.v", str(models))
+    _, y = simulate(folder)
+    np.testing.assert_array_equal(y, sense_all(imager, pictures))

@@ -173,8 +173,9 @@ def _fingerprints(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def _fingerprint(path: Path) -> dict[str, Any]:
-    content = path.read_bytes()
-    return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    with path.open("rb") as file:  # frames of a mirror device may be large
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return {"bytes": path.stat().st_size, "sha256": digest}
 
 
 def _check_files(files: dict[str, Any], folder: Path) -> None:

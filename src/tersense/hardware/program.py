@@ -43,7 +43,7 @@ class Program:
         pointers: {number of steps, first step} for every place of a pixel in a window.
         order: {lane, address} of every row of Φ.
         count_bits: Of the number of steps in a pointer.
-        steps_per_window: What all pixels of a window take together.
+        clocks: To issue all steps of a window; a pixel without steps takes one too.
     """
 
     lanes: int
@@ -51,7 +51,7 @@ class Program:
     pointers: Memory
     order: Memory
     count_bits: int
-    steps_per_window: int
+    clocks: int
 
     @property
     def memories(self) -> dict[str, Memory]:
@@ -89,7 +89,7 @@ def compile_program(patterns: Patterns, lanes: int = 1) -> Program:
         Memory(arranged, count_bits + start_bits),
         Memory(places, bits_for(lanes) + bank_bits),
         count_bits,
-        sum(count for _, count in spans),
+        sum(max(1, count) for _, count in spans),
     )
 
 

@@ -57,7 +57,7 @@ def write(
     for source in RTL.glob("*.v"):
         shutil.copyfile(source, folder / source.name)
     _write_encoder(folder / "encoder.v", imager, program, width, height)
-    clocks = program.steps_per_window + len(patterns) + READ_OUT_CLOCKS
+    clocks = program.clocks + len(patterns) + READ_OUT_CLOCKS
     _write_test(folder, patterns, make_test_pictures(patterns, vectors), clocks)
     details = _details(patterns, program, clocks, width, height)
     return Outcome(details, _facts(details))
@@ -136,7 +136,6 @@ def _details(
         "lanes": program.lanes,
         "width": width,
         "height": height,
-        "steps_per_window": program.steps_per_window,
         "clocks_per_window": clocks,
         "clocks_per_picture": clocks * h * w,
         "rom": {

@@ -30,9 +30,9 @@ module tersense_encoder #(
     parameter LANES        = 1,
     parameter STEPS        = 13056,  // in the program
     parameter STEP_BITS    = 5,      // hold the number of steps of any pixel
-    parameter PROGRAM_FILE = "program.mem",
-    parameter POINTER_FILE = "pointer.mem",
-    parameter ORDER_FILE   = "order.mem"
+    parameter PROGRAM_FILE = "",
+    parameter POINTER_FILE = "",
+    parameter ORDER_FILE   = ""
 ) (
     input  wire                clk,
     input  wire                rst,
