@@ -75,7 +75,8 @@ def sensor_model(patterns: Patterns) -> "onnx.ModelProto":
     """Return the sensor: pictures uint8 in, exact integers out.
 
     Zeros around the picture make the ⌈H/S⌉×⌈V/S⌉ windows: with `offset` before it and W − 1 −
-    `offset` behind it, as many strides fit as there are windows, whatever the size.
+    `offset` behind it, as many strides fit as there are windows, whatever the size. Φ is stored as
+    Φ + 1 with a zero point of 1, because few runtimes convolve unsigned with signed integers.
     """
     make, kinds = onnx.helper, onnx.TensorProto
     window, stride = patterns.window, patterns.stride
@@ -86,7 +87,7 @@ def sensor_model(patterns: Patterns) -> "onnx.ModelProto":
             make.make_node("Unsqueeze", ["picture", "channel"], ["gray"]),
             make.make_node(
                 "ConvInteger",
-                ["gray", "phi"],
+                ["gray", "phi plus one", "black", "one"],
                 ["y"],
                 strides=[stride, stride],
                 pads=[before, before, behind, behind],
@@ -96,7 +97,11 @@ def sensor_model(patterns: Patterns) -> "onnx.ModelProto":
         [make.make_tensor_value_info("picture", kinds.UINT8, ["n", "height", "width"])],
         [make.make_tensor_value_info("y", kinds.INT32, ["n", len(patterns), "h", "w"])],
         [
-            onnx.numpy_helper.from_array(patterns.phi[:, None], "phi"),
+            onnx.numpy_helper.from_array(
+                (patterns.phi[:, None] + 1).astype(np.uint8), "phi plus one"
+            ),
+            onnx.numpy_helper.from_array(np.array(0, np.uint8), "black"),
+            onnx.numpy_helper.from_array(np.array(1, np.uint8), "one"),
             onnx.numpy_helper.from_array(np.array([1]), "channel"),
         ],
     )
