@@ -1,6 +1,6 @@
 """Measure the exported C encoder on an emulated Cortex-M4: flash, RAM, stack, instructions.
 
-Dense encoders of the same Φ run beside it, compiled with the same options. The emulator (QEMU)
+Dense encoders of the same Φ run beside it, plain C compiled with the same options. The emulator (QEMU)
 counts instructions: with `-icount shift=7` its clock advances by 2⁷ ns with each one, and SysTick
 ticks every 40 ns, which is fine enough to tell the count exactly. An instruction is not a cycle:
 the emulator has no model of time. A loop of known length checks the counting in every run.
@@ -55,9 +55,11 @@ DENSE = {
         "dense_float",
         "float",
         """
+        float x[PLACES];
+        for (place = 0; place < PLACES; place++) x[place] = (float)pixels[place];
         for (row = 0; row < ROWS; row++) {
             float sum = 0;
-            for (place = 0; place < PLACES; place++) sum += *phi++ * (float)pixels[place];
+            for (place = 0; place < PLACES; place++) sum += *phi++ * x[place];
             y[row] = (tersense_value)sum;
         }""",
     ),
