@@ -58,7 +58,7 @@ def write(
         shutil.copyfile(source, folder / source.name)
     _write_encoder(folder / "encoder.v", imager, program, width, height)
     clocks = program.clocks + len(patterns) + READ_OUT_CLOCKS
-    _write_test(folder, patterns, make_test_pictures(patterns, vectors), clocks)
+    write_test(folder, patterns, make_test_pictures(patterns, vectors), clocks)
     details = _details(patterns, program, clocks, width, height)
     return Outcome(details, _facts(details))
 
@@ -104,7 +104,7 @@ def make_test_pictures(patterns: Patterns, vectors: Vectors) -> Picture:
     return np.stack([*pictures, np.full_like(background, 255), np.zeros_like(background)])
 
 
-def _write_test(folder: Path, patterns: Patterns, pictures: Picture, clocks: int) -> None:
+def write_test(folder: Path, patterns: Patterns, pictures: Picture, clocks: int) -> None:
     """Write what the testbench reads: pixels, measurements and their numbers."""
     bits = patterns.accumulator_bits
     geometry = Geometry(patterns.window, patterns.stride)
