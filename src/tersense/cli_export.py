@@ -115,7 +115,8 @@ def export_patterns(
     """
     run_export(
         "patterns", model, rate, out, camera=camera, mirrors=parse_size(mirrors), scale=scale,
-        picture=picture and parse_size(picture), formats=formats.split(","), planes=planes.upper(),
+        picture=picture and parse_size(picture), planes=planes.upper(),
+        formats=formats.replace(" ", "").split(","),
     )  # fmt: skip
 
 

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from tersense.sensing import SensingOperator
 
-CORRELATION = 0.85  # chosen among 0.7 … 0.98 by PSNR
+CORRELATION = 0.8  # among 0.75 … 0.98: within 0.1 dB of the best for rows, and soon solved
 NOISE = 1.0  # ν, the variance of a measurement's noise, of pixels with unit variance
-_TOLERANCE, _MOST_STEPS = 0.01, 100
+_TOLERANCE, _MOST_STEPS = 0.02, 100
 
 
 @torch.no_grad()
