@@ -132,12 +132,15 @@ def reconstructor_model(imager: Imager) -> "onnx.ModelProto":
     """Return the reconstructor, any that is written in operations which torch can export."""
     stride, free = imager.geometry.stride, torch.export.Dim.DYNAMIC
     size = 5 * stride - stride // 2, 7 * stride - stride // 3  # no special case of anything
-    y = torch.zeros(2, len(imager.patterns), 5, 7)
+    y = torch.zeros(2, len(imager.patterns), 5, 7, device=imager.device)
     try:
         with torch.no_grad(), _quiet():
+            module = _FromMeasurements(imager)
+            inside = torch.ones(size, dtype=torch.uint8, device=imager.device)
+            module(y, inside)  # what it computes once and keeps becomes a constant
             program = torch.export.export(
-                _FromMeasurements(imager),
-                (y, torch.ones(size, dtype=torch.uint8)),
+                module,
+                (y, inside),
                 dynamic_shapes=({0: free, 2: free, 3: free}, {0: free, 1: free}),
                 prefer_deferred_runtime_asserts_over_guards=True,  # that h is ⌈H/S⌉
             )
@@ -147,7 +150,7 @@ def reconstructor_model(imager: Imager) -> "onnx.ModelProto":
     except Exception as error:  # an exporter meets anything
         name = imager.reconstructor.registered_name
         raise TersenseError(
-            f"torch cannot export the reconstructor {name}: {one_line(error)}"
+            f"torch cannot export the reconstructor {name}: {one_line(_cause(error))}"
         ) from error
     model: onnx.ModelProto = exported.model_proto
     _strip(model.graph)
@@ -155,6 +158,13 @@ def reconstructor_model(imager: Imager) -> "onnx.ModelProto":
     _name(model.graph, inputs, {"picture": ["n", "height", "width"]})
     onnx.checker.check_model(model, full_check=True)
     return model
+
+
+def _cause(error: BaseException) -> BaseException:
+    """Return what an error began with; torch wraps it in advice for its own developers."""
+    while error.__cause__:
+        error = error.__cause__
+    return error
 
 
 def _strip(graph: Any) -> None:
