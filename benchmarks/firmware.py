@@ -1,9 +1,9 @@
 """Measure the exported C encoder on an emulated Cortex-M4: flash, RAM, stack, instructions.
 
-Dense encoders of the same Φ run beside it, plain C compiled with the same options. The emulator (QEMU)
-counts instructions: with `-icount shift=7` its clock advances by 2⁷ ns with each one, and SysTick
-ticks every 40 ns, which is fine enough to tell the count exactly. An instruction is not a cycle:
-the emulator has no model of time. A loop of known length checks the counting in every run.
+Dense encoders of the same Φ run beside it, plain C compiled with the same options. The emulator
+(QEMU) counts instructions: with `-icount shift=7` its clock advances by 2⁷ ns with each one, and
+SysTick ticks every 40 ns, which is fine enough to tell the count exactly. An instruction is not a
+cycle: the emulator has no model of time. A loop of known length checks the counting in every run.
 
 Example: python benchmarks/firmware.py -m paper-r25
 Needs: gcc-arm-none-eabi, libnewlib-arm-none-eabi, qemu-system-arm
