@@ -8,11 +8,20 @@
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Imager", "Measurements", "Patterns", "TernarySensor", "TersenseError", "load"]
+__all__ = [
+    "Imager",
+    "Measurements",
+    "Patterns",
+    "TernarySensor",
+    "TersenseError",
+    "load",
+    "read_measured",
+]
 
 if TYPE_CHECKING:
     from tersense.errors import TersenseError
     from tersense.imager import Imager
+    from tersense.measured import read_measured
     from tersense.measurements import Measurements
     from tersense.models import load
     from tersense.ternary import Patterns, TernarySensor
@@ -24,6 +33,7 @@ _HOMES = {
     "TernarySensor": "ternary",
     "TersenseError": "errors",
     "load": "models",
+    "read_measured": "measured",
 }
 
 
