@@ -163,7 +163,7 @@ def bench_methods(
     _use_one_thread()
     from tersense.bench_methods import bench_methods as run_bench
     from tersense.console import ProgressDisplay, output, show_table
-    from tersense.demo import PHOTOGRAPH
+    from tersense.images import PHOTOGRAPH
     from tersense.evaluate import write_json
     from tersense.images import find_images
 
