@@ -16,6 +16,7 @@ from tersense.cli_lab import DeviceOption, JsonOption, PrecisionOption, reproduc
 
 if TYPE_CHECKING:
     from tersense.imager import Imager
+    from tersense.measurements import Measurements
 
 # Modules that import torch are imported inside the commands, so that --help answers at once.
 
@@ -150,8 +151,13 @@ def sense(
     tasks = plan_tasks(images, out, ".tsm", find_images)
     imager = _load(model, rate, device)
 
-    def work(picture: Any, target: Path) -> None:
-        measurements = imager.sense(picture, bits, noise, seed)
+    if len(tasks) > 1:
+        imager.threads = 1  # each reader senses what it has read: one picture a core
+
+    def take(path: Path) -> "Measurements":
+        return imager.sense(read_image(path), bits, noise, seed)
+
+    def work(measurements: Any, target: Path) -> None:
         measurements.save(target)
         output.print(
             f"{target}: {measurements.values.size:,} measurements, "
@@ -160,7 +166,7 @@ def sense(
         )
 
     with ProgressDisplay() as display:
-        failures = work_through(tasks, read_image, work, display.track, "sensing")
+        failures = work_through(tasks, take, work, display.track, "sensing")
     _report_failures(failures, len(tasks))
 
 

@@ -65,6 +65,7 @@ class Imager(NetworkCamera):
         operator = SensingOperator(phi, patterns.stride, alpha.float().to(device))
         super().__init__(name, operator, mean, std, reconstructor)
         self.patterns, self.about = patterns, about or {}
+        self.threads = 0  # that sense one picture on the CPU; 0 for as many as there are cores
 
     @property
     def phi(self) -> NDArray[np.int8]:
@@ -138,7 +139,7 @@ class Imager(NetworkCamera):
     def _sense_planes(self, planes: Picture) -> NDArray[Any]:
         """Sense channels (C, H, V): by additions on a CPU, by an exact product on a GPU."""
         if self.device.type == "cpu":
-            threads = _usable_cores()
+            threads = self.threads or _usable_cores()
             return np.stack([self._add_only(plane, threads) for plane in planes])
         y = [sense_exactly(torch.from_numpy(plane.copy()).to(self.device), self.operator)
              for plane in planes]  # fmt: skip
