@@ -223,11 +223,12 @@ def reconstruct(
         require_picture_suffix(task.target)
 
     @cache
-    def imager_for(phi: str, stride: int) -> "Imager":
-        return _load(model or find_by_patterns(phi, stride), None, device, precision)
+    def imager_for(phi: str, stride: int, count: int) -> "Imager":
+        return _load(model or find_by_patterns(phi, stride, count), None, device, precision)
 
     def work(measurements: Any, target: Path) -> None:
-        imager = imager_for(measurements.header.phi, measurements.header.stride)
+        header = measurements.header
+        imager = imager_for(header.phi, header.stride, header.patterns)
         picture = imager.reconstruct(measurements)
         write_image(target, picture)
         missing = measurements.missing if isinstance(measurements, MeasuredValues) else 0.0
