@@ -1,18 +1,30 @@
 # make demo    senses and reconstructs a photograph, after setting everything up
 # make test    checks style and types and runs the tests
 # make setup   only sets up: leaves .venv/bin/tersense
+# make tools   installs what the tests run besides Python: simulator, synthesizer, compilers
 
 PYTHON ?= python3
 BIN := .venv/bin
+TOOLS := iverilog yosys gcc arm-none-eabi-gcc qemu-system-arm
+PACKAGES := iverilog yosys gcc libc6-dev make gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm
 
-.PHONY: demo test setup
+.PHONY: demo test setup tools
 
 demo: setup
 	$(BIN)/tersense demo -o demo
 
 setup: .venv/.core
 
-test: .venv/.test
+# Only root can install packages; others get a line from each test that misses its tool.
+tools:
+	@for tool in $(TOOLS); do command -v $$tool > /dev/null || missing="$$missing $$tool"; done; \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	if [ "$$(id -u)" != 0 ] || ! command -v apt-get > /dev/null; then \
+	    echo "missing:$$missing; on Debian: apt-get install $(PACKAGES)" >&2; exit 0; fi; \
+	echo "installing:$$missing"; export DEBIAN_FRONTEND=noninteractive; \
+	apt-get update -qq && apt-get install -y -qq --no-install-recommends $(PACKAGES) > /dev/null
+
+test: tools .venv/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

@@ -12,8 +12,7 @@ import numpy as np
 import torch
 
 import tersense
-from tersense.demo import PHOTOGRAPH
-from tersense.images import read_gray, to_pixels, write_image
+from tersense.images import PHOTOGRAPH, read_gray, to_pixels, write_image
 from tersense.interop.deepinv import TernaryPhysics, TernaryReconstructor
 from tersense.metrics import psnr
 from tersense.pictures import draw_sheet

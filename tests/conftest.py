@@ -1,5 +1,6 @@
 """What several tests share."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
@@ -14,12 +15,19 @@ from tersense.recon.mlp import MlpOptions, MlpReconstructor
 from tersense.sensing import Geometry
 from tersense.ternary import Patterns
 
-# torchvision's wheels do not load their compiled part beside a CPU torch, and deepinv imports
-# torchvision. Declaring the two operators that it then misses is enough; neither is ever called.
-for name in ("nms", "qnms"):
-    torch.library.define(
-        f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-    )
+# deepinv imports torchvision, whose compiled part may not load beside a CPU torch. Declaring the two
+# operators that it then misses is enough; neither is ever called.
+try:
+    import torchvision  # noqa: F401
+except RuntimeError:
+    for name in ("nms", "qnms"):
+        torch.library.define(
+            f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+        )
+
+# Small tensors gain nothing from more threads and lose much on a busy machine.
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the processes that tests start
+torch.set_num_threads(1)
 
 # A busy machine is no failure.
 settings.register_profile("untimed", deadline=None)

@@ -20,7 +20,8 @@ def test_bench_sense_writes_table_json_and_plot(tmp_path, capsys):
         for name, ratio in case["ratios"].items():
             assert ratio == pytest.approx(case["seconds"][name] / case["seconds"]["add-only"])
     assert result["lapped"]["throughput_ratio"] > 0
-    assert result["threads"]["speedup"] > 0
+    assert result["threads"]["speedup_shared"] > 0
+    assert result["threads"]["speedup_stream"] > 0
     assert plot.read_bytes().startswith(b"\x89PNG")
     assert "same integers" in capsys.readouterr().out
 

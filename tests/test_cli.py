@@ -11,6 +11,7 @@ from skimage import data
 
 import tersense
 from tersense.cli import main
+from tersense.hardware.manifest import Manifest
 from tersense.images import read_image, write_image
 from tersense.measurements import Measurements
 from tersense.models import ZOO, names
@@ -18,6 +19,7 @@ from tersense.models import ZOO, names
 COMMANDS = (
     "demo", "models", "info", "sense", "reconstruct", "evaluate", "train", "reproduce",
     "bench sense",
+    "export verilog", "export c", "export matrix", "export patterns", "export onnx",
 )  # fmt: skip
 
 
@@ -93,6 +95,14 @@ def test_info_states_the_figures(capsys):
     assert tersense.load("paper-r25").patterns.hash[:20] in out
 
 
+def test_export_answers_what_a_designer_asks(capsys, tmp_path):
+    code, out, _ = run(capsys, "export", "verilog", "-m", "paper-r25", "-o", tmp_path / "out")
+    assert code == 0
+    for figure in ("13,056", "12.75", "14.75 KiB", "262,144", "256.00 KiB", "1024.00 KiB"):
+        assert figure in out
+    assert Manifest.read(tmp_path / "out").model == "paper-r25"
+
+
 def test_train_trains(capsys, tmp_path):
     changes = {
         "train.out": tmp_path / "run",
@@ -137,12 +147,12 @@ def truncated_model(tmp_path):
 
 def unknown_model(tmp_path):
     arguments = ["sense", tmp_path / "photo.png", "-o", tmp_path / "out.tsm"]
-    return [*arguments, "-m", "paper-r99"], "built in: paper-r25"
+    return [*arguments, "-m", "paper-r99"], "built in: block-r10, block-r25, paper-r25"
 
 
 def impossible_rate(tmp_path):
     arguments = ["sense", tmp_path / "photo.png", "-o", tmp_path / "out.tsm"]
-    return [*arguments, "--rate", "0.6"], "rate 0.6 needs 614 rows, but paper-r25 has 256"
+    return [*arguments, "--rate", "0.6"], "rate 0.6 needs 614 rows, but block-r25 has 256"
 
 
 def rate_of_nothing(tmp_path):
@@ -211,12 +221,20 @@ def no_gpu(tmp_path):
     return ["evaluate", tmp_path, "--device", "tpu"], "auto, cpu or cuda"
 
 
+def export_into_a_folder_that_is_not_empty(tmp_path):
+    return ["export", "verilog", "-o", tmp_path], "not empty; name a new folder"
+
+
+def impossible_lanes(tmp_path):
+    return ["export", "verilog", "-o", tmp_path / "out", "--lanes", "3"], "a power of two"
+
+
 MISTAKES = [
     corrupt_image, missing_image, truncated_model, unknown_model, impossible_rate, rate_of_nothing,
     rate_that_is_no_number, output_in_a_missing_folder, output_that_is_a_folder,
     measurements_of_other_patterns, measurements_of_unknown_patterns, no_measurements,
     unknown_picture_format, empty_folder, unknown_option, unknown_setting, missing_config,
-    no_training_data, no_gpu,
+    no_training_data, no_gpu, export_into_a_folder_that_is_not_empty, impossible_lanes,
 ]  # fmt: skip
 
 

@@ -12,7 +12,6 @@ from unittest.mock import create_autospec
 import huggingface_hub
 import numpy as np
 import pytest
-import yaml
 from skimage import data
 
 import tersense
@@ -80,9 +79,9 @@ def test_the_card_tells_geometry_figures_and_licence(small_imager, tmp_path):
     results = [evaluate_folder(small_imager, pictures, stride) for stride in (None, 4)]
     small_imager.save_pretrained(tmp_path / "camera", figures=results, license="mit")
     card = card_of(tmp_path / "camera")
-    front = yaml.safe_load(card.split("---")[1])
-    assert front["license"] == "mit"
-    assert front["library_name"] == "tersense"
+    front = huggingface_hub.ModelCard(card).data
+    assert (front.license, front.library_name) == ("mit", "tersense")
+    assert front.pipeline_tag == "image-to-image"
     assert "16 of 8×8 pixels, every 8 (blocks)" in card
     assert small_imager.patterns.hash in card
     for result, option in zip(results, ("", " --stride 4"), strict=True):

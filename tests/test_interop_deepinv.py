@@ -170,8 +170,8 @@ def test_deepinv_can_train_our_network_further(small_imager):
 
 
 def test_a_solver_of_deepinv_agrees_with_the_measurements():
-    physics = make(CAMERAS[1])
-    x = torch.rand(1, 1, 19, 21)
+    physics = make(CAMERAS[0])
+    x = torch.rand(1, 1, 16, 24)
     y = physics(x)
     solver = dinv.optim.FISTA(
         data_fidelity=dinv.optim.L2(), prior=dinv.optim.TVPrior(n_it_max=20), lambda_reg=1e-5,

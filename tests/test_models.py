@@ -147,12 +147,12 @@ def test_a_missing_file_is_refused(tmp_path, refused):
 
 def test_a_built_in_model_is_found_by_its_patterns(zoo, make_imager, refused):
     patterns = make_imager(seed=1).patterns
-    assert find_by_patterns(patterns.hash, patterns.stride) == "one"
+    assert find_by_patterns(patterns.hash, patterns.stride, len(patterns)) == "one"
     with refused(patterns.hash[:12]):
-        find_by_patterns(patterns.hash, patterns.stride // 2)
+        find_by_patterns(patterns.hash, patterns.stride // 2, len(patterns))
     stranger = make_imager(seed=3).patterns.hash
     with refused(stranger[:12]):
-        find_by_patterns(stranger, patterns.stride)
+        find_by_patterns(stranger, patterns.stride, len(patterns))
 
 
 def test_the_models_that_come_along_can_be_loaded():

@@ -16,12 +16,14 @@ __all__ = [
     "TersenseError",
     "from_pretrained",
     "load",
+    "read_measured",
 ]
 
 if TYPE_CHECKING:
     from tersense.errors import TersenseError
     from tersense.hub import from_pretrained
     from tersense.imager import Imager
+    from tersense.measured import read_measured
     from tersense.measurements import Measurements
     from tersense.models import load
     from tersense.ternary import Patterns, TernarySensor
@@ -34,6 +36,7 @@ _HOMES = {
     "TersenseError": "errors",
     "from_pretrained": "hub",
     "load": "models",
+    "read_measured": "measured",
 }
 
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tersense.images import Picture
+from tersense.missing import fill_missing
 from tersense.recon import Reconstructor
 from tersense.sensing import Geometry, SensingOperator
 
@@ -88,9 +89,12 @@ class NetworkCamera(Camera):
     def reconstruct_planes(self, y: Tensor, ones: Tensor, size: tuple[int, int]) -> Tensor:
         """Reconstruct pixels (N, H, V) from y (N, m, h, w), given Φ⋆1 (m, h, w).
 
-        Φ⋆1 tells which pixels each window really covers: outside there is no mean to remove.
+        Φ⋆1 tells which pixels each window really covers: outside there is no mean to remove. A
+        measurement that is NaN is missing; it is estimated from the others.
         """
         normalised = (y.to(self.device) - self.mean * ones) / self.std
+        if normalised.isnan().any():
+            normalised = fill_missing(normalised, self.operator, size)
         with torch.autocast(self.device.type, torch.bfloat16, self.precision == "bfloat16"):
             picture: Tensor = self.reconstructor(normalised, self.operator, size)
         return picture.float() * self.std + self.mean

@@ -3,6 +3,7 @@
 import io
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,16 +11,12 @@ import typer
 
 from tersense import __version__
 from tersense.cli_bench import bench_app
-from tersense.cli_lab import (
-    DeviceOption,
-    JsonOption,
-    PrecisionOption,
-    reproduce,
-    train,
-)
+from tersense.cli_export import export_app, parse_size
+from tersense.cli_lab import DeviceOption, JsonOption, PrecisionOption, reproduce, train
 
 if TYPE_CHECKING:
     from tersense.imager import Imager
+    from tersense.measurements import Measurements
 
 # Modules that import torch are imported inside the commands, so that --help answers at once.
 
@@ -154,8 +151,13 @@ def sense(
     tasks = plan_tasks(images, out, ".tsm", find_images)
     imager = _load(model, rate, device)
 
-    def work(picture: Any, target: Path) -> None:
-        measurements = imager.sense(picture, bits, noise, seed)
+    if len(tasks) > 1:
+        imager.threads = 1  # each reader senses what it has read: one picture a core
+
+    def take(path: Path) -> "Measurements":
+        return imager.sense(read_image(path), bits, noise, seed)
+
+    def work(measurements: Any, target: Path) -> None:
         measurements.save(target)
         output.print(
             f"{target}: {measurements.values.size:,} measurements, "
@@ -164,7 +166,7 @@ def sense(
         )
 
     with ProgressDisplay() as display:
-        failures = work_through(tasks, read_image, work, display.track, "sensing")
+        failures = work_through(tasks, take, work, display.track, "sensing")
     _report_failures(failures, len(tasks))
 
 
@@ -176,6 +178,20 @@ def reconstruct(
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="OUT.png", help="The picture; or a folder.")
     ],
+    manifest: Annotated[
+        Path | None,
+        typer.Option(
+            "--manifest",
+            metavar="FILE.json",
+            help="Of an export: read tables (.npy, .csv) that a real camera measured.",
+        ),
+    ] = None,
+    size: Annotated[
+        str | None,
+        typer.Option(
+            "--size", metavar="WIDTHxHEIGHT", help="Of the picture, where a table does not tell."
+        ),
+    ] = None,
     model: Annotated[
         str | None,
         typer.Option(
@@ -190,31 +206,39 @@ def reconstruct(
     Example: tersense reconstruct photo.tsm -o photo.png
 
     Example: tersense reconstruct measured/ -o pictures/
+
+    Example: tersense reconstruct table.csv --manifest firmware/manifest.json -o photo.png
     """
     from functools import cache
 
-    from tersense.batch import find_measurements, plan_tasks, work_through
+    from tersense.batch import plan_tasks, work_through
     from tersense.console import ProgressDisplay, output
     from tersense.images import require_picture_suffix, write_image
-    from tersense.measurements import Measurements
+    from tersense.measurements import MeasuredValues
     from tersense.models import find_by_patterns
 
-    tasks = plan_tasks(measured, out, ".png", find_measurements)
+    read, find = _choose_reader(measured, manifest, size)
+    tasks = plan_tasks(measured, out, ".png", find)
     for task in tasks:
         require_picture_suffix(task.target)
 
     @cache
-    def imager_for(phi: str, stride: int) -> "Imager":
-        return _load(model or find_by_patterns(phi, stride), None, device, precision)
+    def imager_for(phi: str, stride: int, count: int) -> "Imager":
+        return _load(model or find_by_patterns(phi, stride, count), None, device, precision)
 
     def work(measurements: Any, target: Path) -> None:
-        imager = imager_for(measurements.header.phi, measurements.header.stride)
+        header = measurements.header
+        imager = imager_for(header.phi, header.stride, header.patterns)
         picture = imager.reconstruct(measurements)
         write_image(target, picture)
-        output.print(f"{target}: {picture.shape[1]}×{picture.shape[0]} pixels, by {imager.name}")
+        missing = measurements.missing if isinstance(measurements, MeasuredValues) else 0.0
+        output.print(
+            f"{target}: {picture.shape[1]}×{picture.shape[0]} pixels, by {imager.name}"
+            + (f"; {missing:.1%} of the measurements were missing" if missing else "")
+        )
 
     with ProgressDisplay() as display:
-        failures = work_through(tasks, Measurements.load, work, display.track, "reconstructing")
+        failures = work_through(tasks, read, work, display.track, "reconstructing")
     _report_failures(failures, len(tasks))
 
 
@@ -276,6 +300,25 @@ def evaluate(
         write_json(json, result)
 
 
+def _choose_reader(
+    sources: list[Path], manifest: Path | None, size: str | None
+) -> tuple[Callable[[Path], Any], Callable[[Path], list[Path]]]:
+    """Return what reads one file and what finds the files of a folder: ours, or tables."""
+    from tersense.batch import find_measurements
+    from tersense.measurements import Measurements
+
+    if manifest:
+        from tersense.measured import find_tables, read_measured
+
+        shape = parse_size(size) if size else None
+        return lambda path: read_measured(path, manifest, shape), find_tables
+    tables = [path for path in sources if path.suffix.lower() in (".npy", ".csv")]
+    if tables or size:
+        what = tables[0] if tables else "--size"
+        raise typer.BadParameter(f"{what} is about a table; name the camera's --manifest with it")
+    return Measurements.load, find_measurements
+
+
 def _load(
     model: str, rate: float | None = None, device: str = "cpu", precision: str = "float32"
 ) -> "Imager":
@@ -308,6 +351,7 @@ def _text(value: float | None, digits: int) -> str:
 app.command()(train)
 app.command()(reproduce)
 app.add_typer(bench_app, name="bench", no_args_is_help=True)
+app.add_typer(export_app, name="export", no_args_is_help=True)
 
 # typer carries its own copy of click, whose base exception it does not export by name.
 _CLICK_ERROR: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")

@@ -46,7 +46,8 @@ def bench_sense(
         "load, memory: estimates of the ms to add from the nearest cache, and to read the picture "
         "and write the result. All ways gave the same integers.\n"
         f"Lapped (S=16, m=64) at {lapped['side']}²: {lapped['throughput_ratio']:.2f} of the block "
-        f"throughput a measurement. Two threads: {threads['speedup']:.2f}× one."
+        f"throughput a measurement. Two threads: {threads['speedup_shared']:.2f}× one where they "
+        f"share each picture, {threads['speedup_stream']:.2f}× where each takes a picture."
     )
     if json:
         write_json(json, result)
@@ -163,9 +164,8 @@ def bench_methods(
     _use_one_thread()
     from tersense.bench_methods import bench_methods as run_bench
     from tersense.console import ProgressDisplay, output, show_table
-    from tersense.demo import PHOTOGRAPH
     from tersense.evaluate import write_json
-    from tersense.images import find_images
+    from tersense.images import PHOTOGRAPH, find_images
 
     if count < 1:
         raise typer.BadParameter(f"--count is at least 1, not {count}")

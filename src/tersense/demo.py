@@ -5,11 +5,9 @@ from pathlib import Path
 
 from tersense.files import make_folder
 from tersense.imager import Imager
-from tersense.images import Picture, read_image, write_image
+from tersense.images import PHOTOGRAPH, Picture, read_image, write_image
 from tersense.metrics import psnr, ssim
 from tersense.pictures import draw_error, draw_patterns, draw_sheet
-
-PHOTOGRAPH = Path(__file__).parent / "assets" / "chelsea.png"
 
 
 def run_demo(imager: Imager, folder: Path) -> tuple[dict[str, str], Path]:

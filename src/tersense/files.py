@@ -1,7 +1,8 @@
-"""Write files whole or not at all."""
+"""Write files and folders whole or not at all."""
 
 import contextlib
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,6 +42,41 @@ def written_whole(path: str | Path) -> Iterator[Path]:
     finally:
         if partial:
             partial.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def folder_written_whole(path: str | Path) -> Iterator[Path]:
+    """Yield a temporary folder that becomes `path` only if the block succeeds.
+
+    A folder that already holds something is refused before the block runs.
+    """
+    path = Path(path)
+    _require_new_folder(path)
+    partial = None
+    try:
+        path = path.resolve()
+        partial = Path(tempfile.mkdtemp(prefix=".", dir=path.parent))
+        yield partial
+        partial.chmod(0o777 & ~_UMASK)
+        partial.replace(path)  # takes the place of an empty folder, but of no other
+    except OSError as error:
+        raise TersenseError(f"cannot write {path}: {error.strerror or one_line(error)}") from error
+    finally:
+        if partial:
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+def _require_new_folder(path: Path) -> None:
+    try:
+        if path.is_dir():
+            if any(path.iterdir()):
+                raise TersenseError(f"cannot write {path}: it is not empty; name a new folder")
+            return
+        if path.exists():
+            raise TersenseError(f"cannot write {path}: it is a file; name a folder")
+    except OSError as error:  # a name that is too long, say
+        raise TersenseError(f"cannot write {path}: {error.strerror}") from error
+    require_writable_folder(path)
 
 
 def require_writable_folder(path: Path) -> None:

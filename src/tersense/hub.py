@@ -10,12 +10,11 @@ import torch
 
 from tersense import __version__
 from tersense.config import write_toml_table
-from tersense.demo import PHOTOGRAPH
 from tersense.describe import describe
 from tersense.errors import TersenseError, one_line
 from tersense.files import make_folder, written_whole
 from tersense.imager import Imager
-from tersense.images import read_image
+from tersense.images import PHOTOGRAPH, read_image
 from tersense.metrics import psnr, ssim
 from tersense.models import load, names, write_model
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from tersense.camera import NetworkCamera
 from tersense.errors import TersenseError
 from tersense.images import Picture, check_picture, from_planes, to_pixels, to_planes
-from tersense.measurements import Header, Measurements
+from tersense.measurements import Header, MeasuredValues, Measurements
 from tersense.recon import Reconstructor
 from tersense.sensing import SensingOperator, sense_exactly
 from tersense.ternary import Patterns, rows_for_rate
@@ -66,6 +66,7 @@ class Imager(NetworkCamera):
         operator = SensingOperator(phi, patterns.stride, alpha.float().to(device))
         super().__init__(name, operator, mean, std, reconstructor)
         self.patterns, self.about = patterns, about or {}
+        self.threads = 0  # that sense one picture on the CPU; 0 for as many as there are cores
 
     @property
     def phi(self) -> NDArray[np.int8]:
@@ -139,7 +140,7 @@ class Imager(NetworkCamera):
     def _sense_planes(self, planes: Picture) -> NDArray[Any]:
         """Sense channels (C, H, V): by additions on a CPU, by an exact product on a GPU."""
         if self.device.type == "cpu":
-            threads = _usable_cores()
+            threads = self.threads or _usable_cores()
             return np.stack([self._add_only(plane, threads) for plane in planes])
         y = [sense_exactly(torch.from_numpy(plane.copy()).to(self.device), self.operator)
              for plane in planes]  # fmt: skip
@@ -151,14 +152,17 @@ class Imager(NetworkCamera):
 
         return AddOnlySensor(self.phi, self.patterns.stride)
 
-    def reconstruct(self, measurements: Measurements) -> Picture:
-        """Return the picture, uint8 of its own size, (H, V) or (H, V, 3)."""
+    def reconstruct(self, measurements: Measurements | MeasuredValues) -> Picture:
+        """Return the picture, uint8 of its own size, (H, V) or (H, V, 3).
+
+        Measurements that are missing (NaN) are estimated from the others.
+        """
         picture: Picture = np.empty(_picture_shape(measurements), np.uint8)
         for place, estimate in self._estimates(measurements):
             picture[place] = to_pixels(estimate)
         return picture
 
-    def estimate(self, measurements: Measurements) -> NDArray[np.float32]:
+    def estimate(self, measurements: Measurements | MeasuredValues) -> NDArray[np.float32]:
         """Return the picture as the network gives it, neither rounded nor clipped."""
         picture = np.empty(_picture_shape(measurements), np.float32)
         for place, estimate in self._estimates(measurements):
@@ -166,10 +170,14 @@ class Imager(NetworkCamera):
         return picture
 
     def _estimates(
-        self, measurements: Measurements
+        self, measurements: Measurements | MeasuredValues
     ) -> Iterator[tuple[tuple[slice, slice], NDArray[np.float32]]]:
         """Reconstruct tile by tile, in memory that does not grow with the picture."""
         header = measurements.header
+        rows = header.patterns
+        if rows < len(self.patterns) and header.phi == self.patterns.first(rows).hash:
+            yield from self.at_rate(rows / self.patterns.stride**2)._estimates(measurements)
+            return
         if header.phi != self.patterns.hash:
             raise TersenseError(
                 f"these measurements were taken with patterns {header.phi[:12]}…, but "
@@ -220,8 +228,8 @@ def _usable_cores() -> int:
     return os.cpu_count() or 1
 
 
-def _picture_shape(measurements: Measurements) -> tuple[int, ...]:
-    if not isinstance(measurements, Measurements):
+def _picture_shape(measurements: Measurements | MeasuredValues) -> tuple[int, ...]:
+    if not isinstance(measurements, Measurements | MeasuredValues):
         raise TypeError(f"give Measurements, as sense() returns them, not {type(measurements)}")
     header = measurements.header
     size = header.height, header.width

@@ -21,6 +21,8 @@ warnings.simplefilter("ignore", Image.DecompressionBombWarning)
 
 Picture = NDArray[np.uint8]
 
+PHOTOGRAPH = Path(__file__).parent / "assets" / "chelsea.png"
+
 SUFFIXES = frozenset(
     (".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".bmp", ".gif", ".pgm", ".ppm", ".pnm")
 )

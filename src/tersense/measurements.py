@@ -189,6 +189,34 @@ class Measurements:
             raise TersenseError(f"{path} is not a usable measurement file: {reason}") from error
 
 
+@dataclass(frozen=True, eq=False)
+class MeasuredValues:
+    """What a real camera delivered: real numbers, and some perhaps not at all.
+
+    Args:
+        values: (m, h, w), or (3, m, h, w) in colour: y as far as it is known, NaN where it is
+            missing.
+        header: How they were made.
+    """
+
+    values: NDArray[np.floating[Any]]
+    header: Header
+
+    def __post_init__(self) -> None:
+        if self.values.dtype.kind != "f" or self.values.shape != self.header.shape:
+            raise ValueError(
+                f"values of this picture are real numbers of shape {self.header.shape}, "
+                f"not {self.values.dtype} of {self.values.shape}"
+            )
+        if np.isinf(self.values).any():
+            raise ValueError("infinite measurements cannot be right; write NaN for missing ones")
+
+    @property
+    def missing(self) -> float:
+        """Return the share of measurements that are missing."""
+        return float(np.isnan(self.values).mean())
+
+
 def _read(file: BinaryIO, size: int) -> Measurements:
     """Read measurements from a file of `size` bytes; nothing is allocated on its word alone."""
     start = file.read(8)

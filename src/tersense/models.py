@@ -90,12 +90,12 @@ def _find(name: str) -> Path:
     return Path(name)
 
 
-def find_by_patterns(phi_hash: str, stride: int) -> str:
-    """Return the name of the built-in model that senses with the given patterns and stride."""
+def find_by_patterns(phi_hash: str, stride: int, count: int) -> str:
+    """Return the name of the built-in model whose first `count` patterns have the given hash."""
     for name in names():
         with safe_open(ZOO / f"{name}.safetensors", framework="np") as file:
             phi, description = file.get_tensor("phi"), json.loads(file.metadata()["tersense"])
-        if description["stride"] == stride and Patterns(phi, stride).hash == phi_hash:
+        if description["stride"] == stride and Patterns(phi[:count], stride).hash == phi_hash:
             return name
     raise TersenseError(
         f"no built-in model has the patterns {phi_hash[:12]}… of this file; "

@@ -1,5 +1,6 @@
 """Pictures about pictures: side by side, with their error and the patterns that sensed them."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -28,13 +29,31 @@ def draw_patterns(phi: NDArray[np.int8], width: int, scale: int = 3) -> Picture:
     side = phi.shape[1] * scale
     count = min(len(phi), (width + _MARGIN) // (side + _MARGIN))
     strip = np.full((side, width, 3), _PAPER, np.uint8)
-    colours = np.array([_MINUS, _ZERO, _PLUS], np.uint8)
     chosen = phi[np.linspace(0, len(phi) - 1, count).astype(int)]
     lefts = np.linspace(0, width - side, count).astype(int)
     for left, pattern in zip(lefts, chosen, strict=True):
-        tile = colours[pattern + 1].repeat(scale, axis=0).repeat(scale, axis=1)
-        strip[:, left : left + side] = tile
+        strip[:, left : left + side] = _draw_pattern(pattern, scale)
     return strip
+
+
+def draw_pattern_grid(phi: NDArray[np.int8]) -> Picture:
+    """Draw every pattern (m, W, W), row by row in about a square, each at least 64 pixels wide."""
+    across = math.isqrt(len(phi) - 1) + 1
+    scale = max(1, -(-64 // phi.shape[1]))
+    side = phi.shape[1] * scale
+    pitch = side + _MARGIN // 2
+    down = -(-len(phi) // across)
+    size = down * pitch - _MARGIN // 2, across * pitch - _MARGIN // 2, 3
+    grid = np.full(size, _PAPER, np.uint8)
+    for number, pattern in enumerate(phi):
+        top, left = (pitch * place for place in divmod(number, across))
+        grid[top : top + side, left : left + side] = _draw_pattern(pattern, scale)
+    return grid
+
+
+def _draw_pattern(pattern: NDArray[np.int8], scale: int) -> Picture:
+    colours = np.array([_MINUS, _ZERO, _PLUS], np.uint8)
+    return colours[pattern + 1].repeat(scale, axis=0).repeat(scale, axis=1)
 
 
 def draw_sheet(rows: Sequence[Sequence[tuple[str, Picture]]]) -> Picture:

@@ -50,7 +50,9 @@ class Geometry:
 
     def grid(self, height: int, width: int) -> tuple[int, int]:
         """Return (h, w), the number of windows down and across."""
-        return -(-height // self.stride), -(-width // self.stride)
+        # Not −(−a // b): where a stands for any size, runtimes may divide towards zero.
+        more = self.stride - 1
+        return (height + more) // self.stride, (width + more) // self.stride
 
     def padding(self, height: int, width: int) -> tuple[int, int, int, int]:
         """Return the zeros to add left, right, above and below (the order of `F.pad`)."""

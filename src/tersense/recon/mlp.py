@@ -53,7 +53,7 @@ class MlpReconstructor(Reconstructor):
         """Reconstruct (N, H, V) from y (N, m, h, w); see `Reconstructor`."""
         scaled = y * operator.alpha[:, None, None]
         windows = self.layers(scaled.movedim(1, -1).flatten(0, 2))  # (N·h·w, W²)
-        return average_windows(windows.view(len(y), *y.shape[-2:], -1), self.geometry, size)
+        return average_windows(windows.view(y.shape[0], *y.shape[-2:], -1), self.geometry, size)
 
 
 def average_windows(windows: Tensor, geometry: Geometry, size: tuple[int, int]) -> Tensor:

@@ -65,7 +65,7 @@ class SdaReconstructor(Reconstructor):
         for layer in self.layers:
             hidden = torch.sigmoid(layer(hidden))
         windows = self.range[0] + self.range[1] * hidden
-        return average_windows(windows.view(len(y), *y.shape[-2:], -1), self.geometry, size)
+        return average_windows(windows.view(y.shape[0], *y.shape[-2:], -1), self.geometry, size)
 
     def prepare(self, theta: Tensor, batches: Iterable[Tensor]) -> None:
         """Pre-train the layers one after the other, each on what the ones below it give."""

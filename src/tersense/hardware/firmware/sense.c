@@ -1,0 +1,45 @@
+/*
+ * The tables are those of Phi by columns: for every pixel in raster order, how many rows have +1
+ * and how many have -1 there (tersense_counts), and which these are (tersense_rows), those with
+ * +1 first.
+ */
+#include "sense.h"
+
+void tersense_begin(tersense_window *window, tersense_value y[TERSENSE_ROWS])
+{
+    size_t row;
+
+    for (row = 0; row < TERSENSE_ROWS; row++)
+        y[row] = 0;
+    window->counts = tersense_counts;
+    window->rows = tersense_rows;
+    window->y = y;
+}
+
+void tersense_pixel(tersense_window *window, uint8_t pixel)
+{
+    const tersense_row *row = window->rows;
+    const tersense_row *minus = row + window->counts[0];
+    const tersense_row *end = minus + window->counts[1];
+    tersense_value *y = window->y;
+
+    for (; row != minus; row++)
+        y[*row] = (tersense_value)(y[*row] + pixel);
+    for (; row != end; row++)
+        y[*row] = (tersense_value)(y[*row] - pixel);
+    window->counts += 2;
+    window->rows = end;
+}
+
+void tersense_sense(const uint8_t *pixels, size_t pitch, tersense_value y[TERSENSE_ROWS])
+{
+    tersense_window window;
+    size_t down, across;
+
+    tersense_begin(&window, y);
+    for (down = 0; down < TERSENSE_WINDOW; down++) {
+        for (across = 0; across < TERSENSE_WINDOW; across++)
+            tersense_pixel(&window, pixels[across]);
+        pixels += pitch;
+    }
+}

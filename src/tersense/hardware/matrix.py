@@ -1,0 +1,44 @@
+"""The patterns as files that every program of a laboratory reads, and as a picture."""
+
+from pathlib import Path
+
+import numpy as np
+
+from tersense.errors import TersenseError
+from tersense.hardware import Outcome
+from tersense.hardware.vectors import Vectors
+from tersense.imager import Imager
+from tersense.images import write_image
+from tersense.pictures import draw_pattern_grid, draw_sheet
+
+try:
+    from scipy.io import savemat
+except ImportError as error:
+    raise TersenseError("a .mat file needs scipy: pip install 'tersense[export]'") from error
+
+
+def write(imager: Imager, vectors: Vectors, folder: Path) -> Outcome:
+    """Write Φ as `.npy`, `.mat` and CSV, and draw every pattern."""
+    patterns, phi = imager.patterns, imager.phi
+    flat = phi.reshape(len(phi), -1)
+    alpha = imager.operator.alpha.cpu().numpy()
+    np.save(folder / "phi.npy", phi)
+    np.savetxt(folder / "phi.csv", flat, fmt="%d", delimiter=",")
+    variables = {
+        "phi": flat,
+        "patterns": phi.transpose(1, 2, 0),
+        "alpha": alpha,
+        "stride": patterns.stride,
+        "mean": imager.mean,
+        "std": imager.std,
+    }
+    savemat(folder / "phi.mat", variables, do_compression=True, oned_as="column")
+    caption = f"{len(phi)} patterns, row by row: +1 orange, -1 blue"
+    write_image(folder / "patterns.png", draw_sheet([[(caption, draw_pattern_grid(phi))]]))
+    shapes = {
+        "phi.npy": "(m, W, W) int8",
+        "phi.csv": "m lines of W² values, pixels in raster order",
+        "phi.mat": "phi m×W² as in the CSV, patterns W×W×m, alpha, stride, mean, std",
+        "patterns.png": "every pattern, in the order of the rows",
+    }
+    return Outcome(shapes, shapes)
