@@ -49,7 +49,12 @@ methods = {
     "tersense": TernaryReconstructor(imager),
 }
 
-sheet = [("original", picture)]
+
+def enlarged(pixels: np.ndarray) -> np.ndarray:
+    return pixels.repeat(2, axis=0).repeat(2, axis=1)
+
+
+sheet = [("original", enlarged(picture))]
 for name, method in methods.items():
     began = time.perf_counter()
     with torch.no_grad():
@@ -57,7 +62,7 @@ for name, method in methods.items():
     seconds = time.perf_counter() - began
     quality = psnr(np.clip(255 * estimate, 0, 255), picture)
     print(f"{name:16} {quality:6.2f} dB {seconds:6.1f} s")
-    sheet.append((f"{name}, {quality:.2f} dB", to_pixels(255 * estimate)))
+    sheet.append((f"{name}, {quality:.2f} dB", enlarged(to_pixels(255 * estimate))))
 
 if len(sys.argv) > 1:
     write_image(sys.argv[1], draw_sheet([sheet]))

@@ -15,8 +15,8 @@ from tersense.recon.mlp import MlpOptions, MlpReconstructor
 from tersense.sensing import Geometry
 from tersense.ternary import Patterns
 
-# deepinv imports torchvision, whose compiled part may not load beside a CPU torch. Declaring the two
-# operators that it then misses is enough; neither is ever called.
+# deepinv imports torchvision, whose compiled part may not load beside a CPU torch. Declaring the
+# two operators that it then misses is enough; neither is ever called.
 try:
     import torchvision  # noqa: F401
 except RuntimeError:

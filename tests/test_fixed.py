@@ -212,6 +212,10 @@ def test_the_commands_take_patterns(tmp_path, capsys):
     assert main(["reconstruct", y, "-m", mine, "-o", again]) == 0
     assert main(["evaluate", str(tmp_path / "pictures"), "-m", mine]) == 0
     assert main(["demo", "-m", mine, "-o", str(tmp_path / "demo")]) == 0
+    for kind in ("matrix", "c", "verilog", "patterns"):
+        assert main(["export", kind, "-m", mine, "-o", str(tmp_path / kind)]) == 0
+    for name in ("phi.npy", "phi.mat"):  # what is written out can be read in
+        np.testing.assert_array_equal(read_patterns(tmp_path / "matrix" / name).phi, SIGNS)
     np.save(tmp_path / "mine.npy", 3 * SIGNS)
     capsys.readouterr()
     assert main(["info", mine]) == 2
