@@ -81,6 +81,26 @@ def test_the_inverse_is_that_of_moore_and_penrose(camera):
     np.testing.assert_allclose(inverse @ forward @ inverse, inverse, atol=1e-7)
 
 
+def test_deepinvs_own_check_of_the_inverse_passes(camera):
+    physics = make(camera)
+    x = torch.randn(1, 1, *camera[-1], generator=torch.Generator().manual_seed(0))
+    r = physics.A_adjoint(physics.A(x))
+    found = physics.A_dagger(physics.A(r), "lsqr", tol=0.0001, max_iter=200, verbose=True)
+    assert float((found - r).norm() / r.norm()) < 0.05
+
+
+def test_copies_stacks_and_proximal_steps_work(camera):
+    physics = make(camera)
+    x = torch.rand(2, 1, *camera[-1])
+    y = physics(x)
+    torch.testing.assert_close(physics.clone()(x), y)
+    both = physics.stack(dinv.physics.Denoising())
+    assert both.adjointness_test(x) < 1e-5
+    near = physics.prox_l2(torch.zeros_like(x), y, gamma=1.0)
+    torch.testing.assert_close(near + physics.A_adjoint(physics.A(near) - y), 0 * x, atol=1e-3,
+                               rtol=0)  # fmt: skip
+
+
 def test_gradients_flow_through_the_inverse(camera):
     physics = make(camera).double()
     y = physics.A(torch.rand(1, 1, *camera[-1], dtype=torch.float64)).requires_grad_()

@@ -96,15 +96,21 @@ class TernaryPhysics(LinearPhysics):  # type: ignore[misc]
         return self.scale.to(y.dtype) * self._operator(y.dtype).adjoint(y, self.img_size[1:])
 
     def A_dagger(  # noqa: N802
-        self, y: Tensor, max_iter: int | None = None, tol: float | None = None, **others: Any
+        self,
+        y: Tensor,
+        solver: str | None = None,
+        max_iter: int | None = None,
+        tol: float | None = None,
+        **others: Any,
     ) -> Tensor:
         """Return the Moore–Penrose inverse of y (N, C, m, h, w), pictures (N, C, H, V).
 
         Args:
             y: (N, C, m, h, w).
+            solver: As deepinv passes it; there is nothing to choose here.
             max_iter: For lapped windows, the most steps of conjugate gradients.
             tol: For lapped windows, the error in the normal equations to stop at.
-            others: deepinv's choice of a solver; there is nothing to choose here.
+            others: As deepinv passes them.
         """
         limits = {"most_steps": max_iter, "tolerance": tol}
         given: Any = {name: limit for name, limit in limits.items() if limit is not None}
