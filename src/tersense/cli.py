@@ -17,6 +17,7 @@ from tersense.cli_lab import (
     reproduce,
     train,
 )
+from tersense.cli_plot import plot_app
 
 if TYPE_CHECKING:
     from tersense.imager import Imager
@@ -308,6 +309,7 @@ def _text(value: float | None, digits: int) -> str:
 app.command()(train)
 app.command()(reproduce)
 app.add_typer(bench_app, name="bench", no_args_is_help=True)
+app.add_typer(plot_app, name="plot", no_args_is_help=True)
 
 # typer carries its own copy of click, whose base exception it does not export by name.
 _CLICK_ERROR: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")

@@ -1,6 +1,7 @@
 """Pictures about pictures: side by side, with their error and the patterns that sensed them."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +10,7 @@ from PIL import Image, ImageDraw, ImageFont
 from tersense.images import Picture
 
 _MARGIN, _CAPTION = 12, 30
+_STRIP_WIDTH, _ERROR_CAPTION = 300, "error, black for none"
 _PAPER, _INK = (255, 255, 255), (30, 30, 30)
 _PLUS, _MINUS, _ZERO = (214, 96, 32), (33, 92, 168), (235, 235, 235)
 _HEAT = np.array([[0, 0, 4], [87, 16, 110], [188, 55, 84], [249, 142, 9], [252, 255, 164]])
@@ -35,6 +37,62 @@ def draw_patterns(phi: NDArray[np.int8], width: int, scale: int = 3) -> Picture:
         tile = colours[pattern + 1].repeat(scale, axis=0).repeat(scale, axis=1)
         strip[:, left : left + side] = tile
     return strip
+
+
+def draw_pattern_sheet(phi: NDArray[np.int8], columns: int = 16, scale: int = 2) -> Picture:
+    """Draw all patterns (m, W, W) in rows of `columns`, each pixel `scale` pixels wide."""
+    colours = np.array([_MINUS, _ZERO, _PLUS], np.uint8)
+    return _in_rows(_enlarged(colours[phi + 1], scale), columns, gap=2 * scale)
+
+
+def draw_measurements(values: NDArray[Any], columns: int = 16) -> Picture:
+    """Draw measurements (m, h, w), or (3, m, h, w), as m small pictures: middle gray is zero.
+
+    Each pattern has its own scale, because some see the brightness and others only edges. Small
+    grids are enlarged, so that a pattern takes about 64 pixels.
+    """
+    y = values[None] if values.ndim == 3 else values
+    largest = np.abs(y.astype(np.float64)).max(axis=(0, 2, 3), keepdims=True)
+    shade = np.rint(127.5 + 127.5 * y / np.maximum(largest, 1)).astype(np.uint8)
+    tiles = np.moveaxis(np.broadcast_to(shade, (3, *shade.shape[1:])), 0, -1)
+    scale = max(1, 64 // max(tiles.shape[1:3]))
+    return _in_rows(_enlarged(tiles, scale), columns, gap=2)
+
+
+def _enlarged(tiles: NDArray[np.uint8], scale: int) -> NDArray[np.uint8]:
+    return tiles.repeat(scale, axis=1).repeat(scale, axis=2)
+
+
+def _in_rows(tiles: NDArray[np.uint8], columns: int, gap: int) -> Picture:
+    """Lay tiles (m, h, w, 3) out in rows on white paper."""
+    count, height, width, _ = tiles.shape
+    columns = min(columns, count)
+    rows = -(-count // columns)
+    size = rows * (height + gap) - gap, columns * (width + gap) - gap
+    sheet = np.full((*size, 3), _PAPER, np.uint8)
+    for number, tile in enumerate(tiles):
+        top, left = (number // columns) * (height + gap), (number % columns) * (width + gap)
+        sheet[top : top + height, left : left + width] = tile
+    return sheet
+
+
+def draw_strip(original: Picture, estimates: Sequence[tuple[str, Picture]]) -> Picture:
+    """Draw a picture beside its reconstructions, with their captions, and the errors below.
+
+    Small ones are enlarged by a whole number, so that the captions fit.
+    """
+    scale = max(1, round(_STRIP_WIDTH / original.shape[1]))
+
+    def enlarged(picture: Picture) -> Picture:
+        colour = picture if picture.ndim == 3 else np.stack([picture] * 3, axis=2)
+        return _enlarged(colour[None], scale)[0]
+
+    blank = np.full_like(enlarged(original), 255)
+    errors = [(_ERROR_CAPTION, enlarged(draw_error(picture, original))) for _, picture in estimates]
+    return draw_sheet([
+        [("original", enlarged(original)), *((text, enlarged(p)) for text, p in estimates)],
+        [("", blank), *errors],
+    ])  # fmt: skip
 
 
 def draw_sheet(rows: Sequence[Sequence[tuple[str, Picture]]]) -> Picture:
