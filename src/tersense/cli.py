@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tersense import __version__
+from tersense.cli_app import serve
 from tersense.cli_bench import bench_app
 from tersense.cli_lab import (
     DeviceOption,
@@ -308,6 +309,7 @@ def _text(value: float | None, digits: int) -> str:
 
 app.command()(train)
 app.command()(reproduce)
+app.command("app")(serve)
 app.add_typer(bench_app, name="bench", no_args_is_help=True)
 app.add_typer(plot_app, name="plot", no_args_is_help=True)
 

@@ -118,6 +118,5 @@ def reproduce(
     runs = [run for run in trained if (run / "metrics.jsonl").exists()]
     if runs:
         plot_training(runs, out / f"{table}-training.png")
-    output.print(
-        f"{out / table}.png shows it" + (", -training.png how it was learned" * bool(runs))
-    )
+    learned = f", {out / table}-training.png how it was learned" if runs else ""
+    output.print(f"{out / table}.png shows it{learned}")

@@ -1,5 +1,6 @@
 """Pictures about pictures: side by side, with their error and the patterns that sensed them."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,13 +40,18 @@ def draw_patterns(phi: NDArray[np.int8], width: int, scale: int = 3) -> Picture:
     return strip
 
 
-def draw_pattern_sheet(phi: NDArray[np.int8], columns: int = 16, scale: int = 2) -> Picture:
-    """Draw all patterns (m, W, W) in rows of `columns`, each pixel `scale` pixels wide."""
+def draw_pattern_sheet(
+    phi: NDArray[np.int8], columns: int | None = None, scale: int = 2
+) -> Picture:
+    """Draw all patterns (m, W, W) in rows of `columns`, each pixel `scale` pixels wide.
+
+    Without `columns`, the sheet is about 8 wide and 5 high.
+    """
     colours = np.array([_MINUS, _ZERO, _PLUS], np.uint8)
     return _in_rows(_enlarged(colours[phi + 1], scale), columns, gap=2 * scale)
 
 
-def draw_measurements(values: NDArray[Any], columns: int = 16) -> Picture:
+def draw_measurements(values: NDArray[Any], columns: int | None = None) -> Picture:
     """Draw measurements (m, h, w), or (3, m, h, w), as m small pictures: middle gray is zero.
 
     Each pattern has its own scale, because some see the brightness and others only edges. Small
@@ -63,9 +69,10 @@ def _enlarged(tiles: NDArray[np.uint8], scale: int) -> NDArray[np.uint8]:
     return tiles.repeat(scale, axis=1).repeat(scale, axis=2)
 
 
-def _in_rows(tiles: NDArray[np.uint8], columns: int, gap: int) -> Picture:
+def _in_rows(tiles: NDArray[np.uint8], columns: int | None, gap: int) -> Picture:
     """Lay tiles (m, h, w, 3) out in rows on white paper."""
     count, height, width, _ = tiles.shape
+    columns = columns or max(1, round(math.sqrt(1.6 * count * height / width)))
     columns = min(columns, count)
     rows = -(-count // columns)
     size = rows * (height + gap) - gap, columns * (width + gap) - gap
@@ -85,7 +92,8 @@ def draw_strip(original: Picture, estimates: Sequence[tuple[str, Picture]]) -> P
 
     def enlarged(picture: Picture) -> Picture:
         colour = picture if picture.ndim == 3 else np.stack([picture] * 3, axis=2)
-        return _enlarged(colour[None], scale)[0]
+        large: Picture = _enlarged(colour[None], scale)[0]
+        return large
 
     blank = np.full_like(enlarged(original), 255)
     errors = [(_ERROR_CAPTION, enlarged(draw_error(picture, original))) for _, picture in estimates]

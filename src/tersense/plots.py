@@ -93,8 +93,8 @@ def plot_training(runs: Sequence[str | Path], path: Path) -> None:
         if key == "loss" and all(y > 0 for curves in logged for y in curves.get(key, Curve("")).y):
             _use_readable_log(axis.yaxis)
     if len(runs) > 1:
-        entries = {label: line for axis in axes
-                   for line, label in zip(*axis.get_legend_handles_labels(), strict=True)}  # fmt: skip
+        found = [zip(*axis.get_legend_handles_labels(), strict=True) for axis in axes]
+        entries = {label: line for pairs in found for line, label in pairs}
         figure.legend(entries.values(), entries, loc="outside right upper", frameon=False)
     else:
         axes[0].set_title(next(iter(logged[0].values())).name, loc="left")
