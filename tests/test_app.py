@@ -1,5 +1,6 @@
 """The web page: the functions behind it, and the page itself in a real browser."""
 
+import os
 import re
 import shutil
 import socket
@@ -141,18 +142,21 @@ def test_a_taken_port_is_one_line(capsys, tmp_path, small_imager):
 
 
 @pytest.fixture(scope="module")
-def address():
+def address(tmp_path_factory):
     """A server, as a user starts it."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "tersense", "app", "-m", "block-r25", "-m", "block-r10",
                "--port", str(port), "--pixels", "20000"]  # fmt: skip
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+    home = tmp_path_factory.mktemp("server")
+    surroundings = {**os.environ, "TMPDIR": str(home)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=surroundings) as server:
         assert server.stdout
         line = server.stdout.readline()
         assert f"http://127.0.0.1:{port}" in line
         yield f"http://127.0.0.1:{port}/"
         server.terminate()
+    assert not list(home.iterdir())  # nobody's pictures stay behind
 
 
 @pytest.fixture(scope="module")

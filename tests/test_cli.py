@@ -17,7 +17,8 @@ from tersense.models import ZOO, names
 
 COMMANDS = (
     "demo", "models", "info", "sense", "reconstruct", "evaluate", "train", "reproduce",
-    "bench sense",
+    "bench sense", "plot training", "plot psnr", "plot patterns", "plot coverage", "plot strip",
+    "app",
 )  # fmt: skip
 
 

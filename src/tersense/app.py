@@ -1,12 +1,14 @@
 """The web page (extra `app`): pick or upload a picture, sense it, see what comes back."""
 
+import contextlib
 import html
 import os
 import shutil
+import signal
 import tempfile
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -209,11 +211,9 @@ def run_app(models: Sequence[str] | None, host: str, port: int, most_pixels: int
     for rates in shelf.values():  # the kernel is compiled before the first guest comes
         for imager in rates.values():
             imager.sense(read_upload(PHOTOGRAPH, 64 * 64)[0])
-    with tempfile.TemporaryDirectory(prefix="tersense-") as folder:
-        os.environ["GRADIO_TEMP_DIR"] = folder
-        results = Path(folder) / "results"
+    with _folder_for_guests() as folder:
+        results, icon = folder / "results", folder / "icon.png"
         results.mkdir()
-        icon = Path(folder) / "icon.png"
         write_image(icon, draw_pattern_sheet(next(iter(shelf[next(iter(shelf))].values())).phi[:1]))
         page = build_page(Studio(shelf, results, most_pixels))
         try:
@@ -227,7 +227,19 @@ def run_app(models: Sequence[str] | None, host: str, port: int, most_pixels: int
                 f"cannot listen at {host}:{port}; choose another with --host or --port"
             ) from error
         print(f"tersense is at {page.local_url} (Ctrl-C ends it)", flush=True)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the folder is removed
         page.block_thread()
+
+
+@contextlib.contextmanager
+def _folder_for_guests() -> Iterator[Path]:
+    """Yield a folder for uploads and results that nobody else sees and that does not stay."""
+    with tempfile.TemporaryDirectory(prefix="tersense-") as folder:
+        os.environ["GRADIO_TEMP_DIR"] = folder
+        try:
+            yield Path(folder)
+        finally:
+            del os.environ["GRADIO_TEMP_DIR"]
 
 
 def _theme() -> gr.themes.Base:
