@@ -156,7 +156,7 @@ def address(tmp_path_factory):
         assert f"http://127.0.0.1:{port}" in line
         yield f"http://127.0.0.1:{port}/"
         server.terminate()
-    assert not list(home.iterdir())  # nobody's pictures stay behind
+    assert not [path for path in home.rglob("*") if path.is_file()]  # nobody's pictures stay
 
 
 @pytest.fixture(scope="module")
