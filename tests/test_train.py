@@ -60,7 +60,7 @@ def test_the_model_file_is_a_camera(tmp_path):
     assert imager.phi.shape == (16, 8, 8)
     assert ((imager.phi != 0).sum(axis=(1, 2)) == 6).all()
     assert imager.about["steps"] == 60
-    assert str(tmp_path) not in json.dumps(imager.about["data"])
+    assert str(tmp_path) not in json.dumps(imager.about)
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_does_not(tmp_path):

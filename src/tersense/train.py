@@ -303,6 +303,8 @@ class Run:
         self.settle()
         recipe = {k: v for k, v in asdict(self.config).items() if k != "data"}
         recipe["sensing"]["patterns"] = Path(self.config.sensing.patterns).name
+        for key in ("out", "start"):  # where things lie on this machine is nobody's business
+            recipe["train"][key] = Path(recipe["train"][key]).name
         about = {
             "recipe": recipe,
             "data": {**asdict(self.config.data), "train": Path(self.config.data.train).name,
