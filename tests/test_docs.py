@@ -70,12 +70,12 @@ def read_blocks(page):
 
 
 def commands(block):
-    """Yield the words of each command, lines joined and variables filled in."""
+    """Yield each command as a line and as words, lines joined and variables filled in."""
     variables = dict(ASSIGNMENT.findall(block.code))
     text = ASSIGNMENT.sub("", block.code.replace("\\\n", " "))
     for line in string.Template(text).substitute(variables).splitlines():
         if words := shlex.split(line, comments=True):
-            yield words
+            yield line, words
 
 
 def check_options(words):
@@ -93,18 +93,18 @@ def check_options(words):
 
 def parse_shell(block):
     subprocess.run(["bash", "-n"], input=block.code, text=True, check=True)
-    for words in commands(block):
+    for _, words in commands(block):
         if words[0] == "tersense":
             check_options(words)
 
 
 def run_shell(block, namespace):
-    for words in commands(block):
+    for line, words in commands(block):
         if words[0] == "tersense":
             assert main([*words[1:], *shlex.split(block.words)]) == 0
         else:
-            assert not block.words
-            subprocess.run(words, check=True, timeout=60)
+            done = subprocess.run(["bash", "-c", line], text=True, capture_output=True, timeout=60)
+            assert done.returncode == 0, f"{line}: {done.stdout}{done.stderr}"
 
 
 def run_python(block, namespace):
@@ -121,12 +121,16 @@ def parse_toml(block):
     build_config(tomllib.loads(block.code))
 
 
+def parse_json(block):
+    code = block.code.strip()
+    json.loads(code if code.startswith("{") else f"{{{code}}}")
+
+
 def parse_c(block):
-    declarations = "#include <stdint.h>\ntypedef int16_t tersense_value;\n"
-    declarations += "typedef struct { int place; } tersense_window;\n#define TERSENSE_ROWS 1\n"
-    declarations += "void f(const uint8_t *pixels, int pitch, uint8_t pixel);\n"
-    code = f"{declarations}void f(const uint8_t *pixels, int pitch, uint8_t pixel) {{{block.code}}}"
-    command = ["gcc", "-fsyntax-only", "-Wno-implicit-function-declaration", "-x", "c", "-"]
+    """Compile a fragment against the header that the page exported before it."""
+    head = '#include "firmware/sense.h"\nvoid f(const uint8_t *pixels, int pitch, uint8_t pixel)'
+    command = ["gcc", "-std=c99", "-Wall", "-Werror", "-fsyntax-only", "-I.", "-x", "c", "-"]
+    code = f"{head};{head.splitlines()[1]}{{{block.code}}}"
     subprocess.run(command, input=code, text=True, check=True)
 
 
@@ -135,7 +139,7 @@ PARSE = {
     "python": lambda block: ast.parse(block.code),
     "sh": parse_shell,
     "toml": parse_toml,
-    "json": lambda block: json.loads(block.code),
+    "json": parse_json,
     "c": parse_c,
 }
 
