@@ -43,6 +43,7 @@ def _walk(command: Any, prefix: str) -> Iterator[tuple[str, Any]]:
 def _describe(name: str, command: Any) -> str:
     help_text = command.help.replace("\f", "")
     examples = _EXAMPLE.findall(help_text)
+    label = "Example" if len(examples) == 1 else "Examples"
     words = re.sub(r"\n{3,}", "\n\n", _EXAMPLE.sub("", help_text)).strip()
     parameters = [p for p in command.params if p.name not in _HIDDEN]
     arguments = [p for p in parameters if p.param_type_name == "argument"]
@@ -51,10 +52,10 @@ def _describe(name: str, command: Any) -> str:
     parts = [f"## {name}", words, f"`{usage}`"]
     if parameters:
         rows = "\n".join(_row(p) for p in parameters)
-        parts.append(f"| | | default |\n|---|---|---|\n{rows}")
+        parts.append(f"| option | meaning | default |\n|---|---|---|\n{rows}")
     if examples:
         lines = "\n".join(examples)
-        parts.append(f"<!-- not run: made-up files -->\n\n```sh\n{lines}\n```")
+        parts.append(f"{label}:\n\n<!-- not run: made-up files -->\n\n```sh\n{lines}\n```")
     return "\n\n".join(parts)
 
 
