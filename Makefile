@@ -2,12 +2,12 @@
 # make test    checks style and types and runs the tests
 # make docs    builds the documentation to site/
 # make setup   only sets up: leaves .venv/bin/tersense
-# make tools   installs what the tests run besides Python: simulator, synthesizer, compilers
+# make tools   installs what the tests run besides Python: simulator, synthesizer, compilers, browser
 
 PYTHON ?= python3
 BIN := .venv/bin
-TOOLS := iverilog yosys gcc arm-none-eabi-gcc qemu-system-arm
-PACKAGES := iverilog yosys gcc libc6-dev make gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm
+TOOLS := iverilog yosys gcc arm-none-eabi-gcc qemu-system-arm chromium
+PACKAGES := iverilog yosys gcc libc6-dev make gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm chromium
 
 .PHONY: demo test docs setup tools
 

@@ -58,3 +58,28 @@ def test_a_race_takes_turns():
 def test_a_plot_of_unknown_format_is_refused_before_the_work(tmp_path, capsys):
     assert main(["bench", "sense", "--quick", "--plot", str(tmp_path / "p.xyz")]) == 2
     assert ".png, .svg or .pdf" in capsys.readouterr().err
+
+
+def test_bench_reconstruct_times_every_model_in_both_precisions(tmp_path, capsys):
+    out = tmp_path / "reconstruct.json"
+    arguments = ["bench", "reconstruct", "--quick", "-m", "paper-r25", "--json", str(out)]
+    assert main(arguments) == 0
+    cases = json.loads(out.read_text())["cases"]
+    assert [case["side"] for case in cases] == [64, 128]
+    for case in cases:
+        assert set(case["seconds"]) == {"float32", "bfloat16", "yardstick"}
+        assert case["peak_bytes"] > 2**26  # torch alone takes more
+    assert "paper-r25" in capsys.readouterr().out
+
+
+def test_bench_train_counts_what_a_step_computes(tmp_path, capsys):
+    out = tmp_path / "train.json"
+    changes = ["train.batch=2", "data.samples=2", "data.crop=64", "reconstructor.phases=2",
+               "reconstructor.channels=8", "train.compile=false", "train.device=cpu"]  # fmt: skip
+    options = [part for change in changes for part in ("--set", change)]
+    assert main(["bench", "train", "configs/block-r25.toml", *options, "--quick",
+                 "--json", str(out)]) == 0  # fmt: skip
+    result = json.loads(out.read_text())
+    assert result["pixels_per_second"] == pytest.approx(2 * 64**2 / result["seconds_a_step"])
+    # The convolutions alone, forwards, need 2·9·8·8/4 operations a pixel each, five a phase.
+    assert result["flops_a_pixel"] > 3 * 2 * 5 * 288

@@ -18,8 +18,9 @@ from tersense.models import ZOO, names
 
 COMMANDS = (
     "demo", "models", "info", "sense", "reconstruct", "evaluate", "train", "reproduce",
-    "bench sense",
+    "bench sense", "bench reconstruct", "bench train", "bench methods",
     "export verilog", "export c", "export matrix", "export patterns", "export onnx",
+    "plot training", "plot psnr", "plot patterns", "plot coverage", "plot strip", "app",
 )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from tersense.config import build_config, read_config
 from tersense.errors import TersenseError
 from tersense.evaluate import score_picture
 from tersense.joint import JointNetwork
-from tersense.train import Run, train
+from tersense.train import Run, open_run, train
 from tersense.watcher import Quiet
 
 
@@ -148,11 +148,11 @@ def test_the_run_folder_holds_its_settings(tmp_path):
 def test_batch_statistics_belong_to_the_frozen_patterns(tmp_path):
     """In evaluation mode, the loss on training crops is that of training mode."""
     run = Run(small_config(tmp_path / "run"), Quiet())
-    step = run._make_step()
+    step = run.make_step()
     locations = run.sampler.epoch(0)
     for number in range(20):
         step(locations[number * 200 : (number + 1) * 200])
-    crops = run._crops(locations[:2000])
+    crops = run.crops(locations[:2000])
     with torch.no_grad():
         training = run.network.train()(crops).item()
         run.settle()
@@ -226,7 +226,7 @@ def test_pretraining_makes_a_better_start(tmp_path):
         run = Run(replace(config, reconstructor=options), Quiet())
         run.network.reconstructor.prepare(run.network.sensor.theta, run._normalised())
         with torch.no_grad():
-            losses[steps] = run.network(run._crops(run.sampler.epoch(0)[:500])).item()
+            losses[steps] = run.network(run.crops(run.sampler.epoch(0)[:500])).item()
     assert losses[200] < losses[0]
 
 
@@ -290,3 +290,75 @@ def test_frozen_patterns_stay_while_the_network_learns(tmp_path):
     assert (camera.phi == early).all()
     free = train(small_config(tmp_path / "free", train__epochs=3)).phi
     assert (free != early).any()
+
+
+def unrolled_config(out, **changes):
+    """A small camera with the unrolled network, trained as the large ones are."""
+    options = {
+        "sensing__density": 0.2,
+        "reconstructor__name": "unrolled",
+        "reconstructor__phases": 2,
+        "reconstructor__channels": 8,
+        "data__crop": 16,
+        "data__samples": 160,
+        "train__epochs": 4,
+        "train__batch": 8,
+        "train__lr": 0.003,
+        "train__loss": "charbonnier",
+        "train__schedule": "cosine",
+        "train__clip": 1.0,
+        "train__freeze_epochs": 3,
+    }
+    tables = {
+        "sensing": {"window": 8, "stride": 8},
+        "reconstructor": {},
+        "data": {"train": "package:skimage/data", "fresh": True, "augment": True},
+        "train": {},
+    }
+    for key, value in {**options, "train__out": str(out), **changes}.items():
+        section, name = key.split("__")
+        tables[section][name] = value
+    return build_config(tables)
+
+
+@pytest.mark.parametrize("stride", [8, 4])
+def test_the_unrolled_network_learns(tmp_path, stride):
+    train(unrolled_config(tmp_path / "run", sensing__stride=stride, train__epochs=8))
+    entries = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").open()]
+    losses = [entry["loss"] for entry in entries]
+    assert losses[-1] < 0.8 * losses[0]
+
+
+def test_a_stopped_unrolled_run_continues_bit_for_bit(tmp_path):
+    train(unrolled_config(tmp_path / "whole"))
+    config = unrolled_config(tmp_path / "parts", train__checkpoint_epochs=1)
+    run = open_run(config, False, Quiet())
+    learn = run.make_step()
+
+    def stopping(locations):
+        if run.step == 50:  # in the middle of the third epoch
+            raise KeyboardInterrupt
+        return learn(locations)
+
+    run.make_step = lambda: stopping
+    with pytest.raises(KeyboardInterrupt):
+        run.train()
+    train(config, resume=True)
+    assert_equal_weights(weights_of(tmp_path / "whole"), weights_of(tmp_path / "parts"))
+
+
+def test_frozen_patterns_stay_while_the_network_goes_on(tmp_path):
+    run = open_run(unrolled_config(tmp_path / "run", train__freeze_epochs=1), False, Quiet())
+    learn, seen = run.make_step(), []
+
+    def watching(locations):
+        loss = learn(locations)
+        seen.append((run.network.sensor.freeze().hash, run.network.reconstructor.damping.item()))
+        return loss
+
+    run.make_step = lambda: watching
+    run.train()
+    patterns, damping = zip(*seen, strict=True)
+    assert len(set(patterns[:20])) > 1
+    assert len(set(patterns[20:])) == 1
+    assert len(set(damping[20:])) > 30

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tersense import __version__
+from tersense.cli_app import serve
 from tersense.cli_bench import bench_app
 from tersense.cli_export import export_app, parse_size
 from tersense.cli_lab import DeviceOption, JsonOption, PrecisionOption, reproduce, train
+from tersense.cli_plot import plot_app
 
 if TYPE_CHECKING:
     from tersense.imager import Imager
@@ -350,8 +352,10 @@ def _text(value: float | None, digits: int) -> str:
 
 app.command()(train)
 app.command()(reproduce)
+app.command("app")(serve)
 app.add_typer(bench_app, name="bench", no_args_is_help=True)
 app.add_typer(export_app, name="export", no_args_is_help=True)
+app.add_typer(plot_app, name="plot", no_args_is_help=True)
 
 # typer carries its own copy of click, whose base exception it does not export by name.
 _CLICK_ERROR: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")

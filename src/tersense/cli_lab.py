@@ -110,7 +110,13 @@ def reproduce(
         partial.write_text(text, encoding="utf-8")
     output.print(text.split("\n## ")[0], markup=False)
     output.print(f"{out / table}.md and .json hold all of it")
-    from tersense.plots import plot_table  # the figures are safe, should there be no matplotlib
+    # The figures are safe, should there be no matplotlib.
+    from tersense.plots import plot_table, plot_training
 
     plot_table(result, out / f"{table}.png")
-    output.print(f"{out / table}.png shows it")
+    trained = [out / row["name"] for row in result["rows"] if "steps" in row]
+    runs = [run for run in trained if (run / "metrics.jsonl").exists()]
+    if runs:
+        plot_training(runs, out / f"{table}-training.png")
+    learned = f", {out / table}-training.png how it was learned" if runs else ""
+    output.print(f"{out / table}.png shows it{learned}")

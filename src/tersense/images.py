@@ -45,13 +45,17 @@ def find_images(folder: str | Path) -> list[Path]:
     return found
 
 
-def read_image(path: str | Path) -> Picture:
+def read_image(path: str | Path, most_pixels: int | None = None) -> Picture:
     """Read a picture as uint8, (H, V) in gray or (H, V, 3) in colour.
 
     Palettes are resolved, transparency is dropped, 16-bit gray keeps its upper 8 bits, and the
     orientation that a camera noted is applied.
+
+    Args:
+        path: The file.
+        most_pixels: Refuse larger pictures before any pixel is decoded.
     """
-    with _opened(path) as image:
+    with _opened(path, most_pixels) as image:
         # A copy, because Pillow's own buffer is read-only.
         return np.array(_to_8_bit(ImageOps.exif_transpose(image)))
 
@@ -120,12 +124,17 @@ def require_picture_suffix(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _opened(path: str | Path) -> Iterator[Image.Image]:
+def _opened(path: str | Path, most_pixels: int | None = None) -> Iterator[Image.Image]:
     """Open an image; whatever a damaged file does becomes one clear error."""
     if not Path(path).is_file():
         raise TersenseError(f"no such image: {path}")
     try:
         with Image.open(path, formats=_FORMATS) as image:
+            if most_pixels and image.width * image.height > most_pixels:
+                raise TersenseError(
+                    f"it has {image.width}×{image.height} pixels, more than {most_pixels:,}; "
+                    "make it smaller"
+                )
             image.load()
             yield image
     except Image.DecompressionBombError as error:

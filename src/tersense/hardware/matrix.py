@@ -9,7 +9,7 @@ from tersense.hardware import Outcome
 from tersense.hardware.vectors import Vectors
 from tersense.imager import Imager
 from tersense.images import write_image
-from tersense.pictures import draw_pattern_grid, draw_sheet
+from tersense.pictures import draw_pattern_sheet, draw_sheet
 
 try:
     from scipy.io import savemat
@@ -34,7 +34,8 @@ def write(imager: Imager, vectors: Vectors, folder: Path) -> Outcome:
     }
     savemat(folder / "phi.mat", variables, do_compression=True, oned_as="column")
     caption = f"{len(phi)} patterns, row by row: +1 orange, -1 blue"
-    write_image(folder / "patterns.png", draw_sheet([[(caption, draw_pattern_grid(phi))]]))
+    sheet = draw_pattern_sheet(phi, scale=max(1, 64 // patterns.window))
+    write_image(folder / "patterns.png", draw_sheet([[(caption, sheet)]]))
     shapes = {
         "phi.npy": "(m, W, W) int8",
         "phi.csv": "m lines of W² values, pixels in raster order",
