@@ -185,7 +185,10 @@ def test_no_block_escapes():
 
 @pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=lambda s: s.stem)
 def test_examples_run(script, tmp_path):
-    reduced = {"train_small_camera": ["--epochs", "1", "--samples", "2000"]}
+    reduced = {
+        "train_small_camera": ["--epochs", "1", "--samples", "2000"],
+        "sense_and_reconstruct": ["--model", "paper-r25"],
+    }
     command = [sys.executable, str(script), *reduced.get(script.stem, [])]
     paths = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
