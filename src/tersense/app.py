@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tersense.capture import MOST_BYTES, Capture, Shelf, capture, read_upload, stock_shelf
-from tersense.demo import PHOTOGRAPH
 from tersense.errors import TersenseError
-from tersense.images import write_image
+from tersense.images import PHOTOGRAPH, write_image
 from tersense.pictures import draw_error, draw_measurements, draw_pattern_sheet
 
 # Before the import: nothing is told to anybody.
