@@ -40,6 +40,7 @@ config = build_config(
 )
 imager = train(config)
 
+# It is among the pictures of scikit-image: this shows that it works, not how well.
 picture = read_image(PHOTOGRAPH)
 again = imager.reconstruct(imager.sense(picture))
 write_image(f"{options.out}/again.png", again)
