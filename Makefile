@@ -1,5 +1,6 @@
 # make demo    senses and reconstructs a photograph, after setting everything up
 # make test    checks style and types and runs the tests
+# make docs    builds the documentation to site/
 # make setup   only sets up: leaves .venv/bin/tersense
 # make tools   installs what the tests run besides Python: simulator, synthesizer, compilers, browser
 
@@ -8,7 +9,7 @@ BIN := .venv/bin
 TOOLS := iverilog yosys gcc arm-none-eabi-gcc qemu-system-arm chromium
 PACKAGES := iverilog yosys gcc libc6-dev make gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm chromium
 
-.PHONY: demo test setup tools
+.PHONY: demo test docs setup tools
 
 demo: setup
 	$(BIN)/tersense demo -o demo
@@ -30,6 +31,11 @@ test: tools .venv/.test
 	$(BIN)/mypy
 	$(BIN)/python -m pytest
 
+# Material tells on every build that it will be kept up until May 2027; we know.
+docs: .venv/.docs
+	$(BIN)/python docs/tools/commands.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
 .venv/.core: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tersense needs Python 3.11 or newer: make PYTHON=python3.11 …")'
 	$(PYTHON) -m venv .venv
@@ -38,4 +44,8 @@ test: tools .venv/.test
 
 .venv/.test: .venv/.core
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test]'
+	@touch $@
+
+.venv/.docs: .venv/.core
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	@touch $@
