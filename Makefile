@@ -29,7 +29,7 @@ test: tools .venv/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 
 # Material tells on every build that it will be kept up until May 2027; we know.
 docs: .venv/.docs

@@ -67,7 +67,8 @@ def test_bench_reconstruct_times_every_model_in_both_precisions(tmp_path, capsys
     cases = json.loads(out.read_text())["cases"]
     assert [case["side"] for case in cases] == [64, 128]
     for case in cases:
-        assert set(case["seconds"]) == {"float32", "bfloat16", "yardstick"}
+        assert {"float32", "yardstick"} <= set(case["seconds"])
+        assert ("bfloat16" in case["seconds"]) == (case["bfloat16_share"] is not None)
         assert case["peak_bytes"] > 2**26  # torch alone takes more
     assert "paper-r25" in capsys.readouterr().out
 

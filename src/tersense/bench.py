@@ -87,6 +87,7 @@ def race(
     seconds: float = _SECONDS_A_CASE,
     clock: Callable[[], float] = time.perf_counter,
     calls: int = 1,
+    fewest: int = _FEWEST,
 ) -> dict[str, float]:
     """Run contestants in turns, `calls` times each turn, and return the median seconds of each."""
     for run in contestants.values():
@@ -94,7 +95,7 @@ def race(
     times: dict[str, list[float]] = {name: [] for name in contestants}
     began = time.perf_counter()
     for rounds in range(_MOST):
-        if rounds >= _FEWEST and time.perf_counter() - began > seconds:
+        if rounds >= fewest and time.perf_counter() - began > seconds:
             break
         for name, run in contestants.items():
             start = clock()

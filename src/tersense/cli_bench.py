@@ -65,6 +65,9 @@ def bench_reconstruct(
     ] = None,
     device: DeviceOption = "cpu",
     threads: Annotated[int, typer.Option("--threads", metavar="N", help="Of the CPU.")] = 2,
+    most: Annotated[
+        int, typer.Option("--most", metavar="SIDE", help="The largest picture to time.")
+    ] = 4096,
     json: JsonOption = None,
     quick: Annotated[bool, typer.Option("--quick", help="Small and short.")] = False,
 ) -> None:
@@ -83,11 +86,12 @@ def bench_reconstruct(
         require_writable_folder(json)
     with ProgressDisplay() as display:
         result = bench_reconstruction(
-            models or names(), choose_device(device), threads, quick, display.track
+            models or names(), choose_device(device), threads, most, quick, display.track
         )
     rows = [
         [case["model"], f"{case['side']}²", f"{case['seconds']['float32']:.4f}",
-         f"{case['seconds']['bfloat16']:.4f}", f"{case['yardsticks']:.1f}×",
+         f"{case['seconds']['bfloat16']:.4f}" if "bfloat16" in case["seconds"] else "–",
+         f"{case['yardsticks']:.1f}×",
          f"{case['nanoseconds_a_pixel']:.0f}", f"{case['peak_bytes'] / 2**20:.0f}"]
         for case in result["cases"]
     ]  # fmt: skip
