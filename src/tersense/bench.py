@@ -140,7 +140,7 @@ def bench_sensing(quick: bool = False, track: Track = quietly) -> dict[str, Any]
 
 
 def _sensing_case(side: int, k: int, seconds: float, load: float) -> dict[str, Any]:
-    image = _picture(side)
+    image = random_picture(side)
     phi = random_patterns(256, k)
     contestants = sensing_contestants(phi)
     exact = _blocks(torch.from_numpy(image)).numpy().astype(np.float64)
@@ -181,7 +181,7 @@ def _sensing_case(side: int, k: int, seconds: float, load: float) -> dict[str, A
 
 def _lapped_case(side: int, seconds: float) -> dict[str, Any]:
     """Compare throughput a measurement: S = 16 with 64 patterns against S = 32 with 256."""
-    image = _picture(side)
+    image = random_picture(side)
     block = AddOnlySensor(random_patterns(256, 51), WINDOW)
     lapped = AddOnlySensor(random_patterns(64, 51), WINDOW // 2)
     runs = {"block": lambda: block(image), "lapped": lambda: lapped(image)}
@@ -195,7 +195,7 @@ def _lapped_case(side: int, seconds: float) -> dict[str, Any]:
 
 def _threads_case(side: int, seconds: float) -> dict[str, Any]:
     """Compare one thread with two, by the clock on the wall: sharing a picture, or one each."""
-    pictures = [_picture(side) for _ in range(_STREAM)]
+    pictures = [random_picture(side) for _ in range(_STREAM)]
     sensor = AddOnlySensor(random_patterns(256, 51), WINDOW)
     with ThreadPoolExecutor(2) as pool:
         runs = {
@@ -217,7 +217,7 @@ def seconds_per_load() -> float:
     phi = np.zeros((1, WINDOW, WINDOW), np.int8)
     phi[0, :8, ::2] = 1  # 128 pixels, the same ones for all patterns
     few, many = AddOnlySensor(phi, WINDOW), AddOnlySensor(np.repeat(phi, 65, axis=0), WINDOW)
-    image = _picture(WINDOW * 8)  # 64 windows
+    image = random_picture(WINDOW * 8)  # 64 windows
     runs = {"few": lambda: few(image), "many": lambda: many(image)}
     least = {name: min(_timed(run) for _ in range(200)) for name, run in runs.items()}
     return max(0.0, least["many"] - least["few"]) / (64 * 128)
@@ -229,7 +229,8 @@ def _timed(run: Callable[[], Any]) -> float:
     return time.process_time() - start
 
 
-def _picture(side: int) -> NDArray[np.uint8]:
+def random_picture(side: int) -> NDArray[np.uint8]:
+    """Return side×side random pixels, the same ones every time."""
     return np.random.default_rng(side).integers(0, 256, (side, side), dtype=np.uint8)
 
 

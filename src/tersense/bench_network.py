@@ -9,13 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from tersense.bench import cpu_name, race
+from tersense.bench import cpu_name, race, random_picture
 from tersense.config import Config
 from tersense.data import Track, quietly
 from tersense.models import load
@@ -70,7 +68,7 @@ def _reconstruction_case(
     model: str, side: int, device: torch.device, threads: int, seconds: float
 ) -> dict[str, Any]:
     imager = load(model, device)
-    y = imager.sense(_picture(side))
+    y = imager.sense(random_picture(side))
     convolution, maps = _yardstick(device)
 
     def reconstruct(precision: str) -> None:
@@ -121,7 +119,7 @@ def _reconstruct_once(model: str, side: int, device: str, threads: int) -> int:
     """Reconstruct one picture and return the peak memory of this process, or of the GPU."""
     torch.set_num_threads(threads)
     imager = load(model, device)
-    imager.estimate(imager.sense(_picture(side)))
+    imager.estimate(imager.sense(random_picture(side)))
     if imager.device.type == "cuda":
         return int(torch.cuda.max_memory_allocated())
     status = Path("/proc/self/status")
@@ -199,7 +197,3 @@ def _wait(device: torch.device) -> None:
 def device_name(device: torch.device) -> str:
     """Name the processor that a device is."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name()
-
-
-def _picture(side: int) -> NDArray[np.uint8]:
-    return np.random.default_rng(side).integers(0, 256, (side, side), dtype=np.uint8)

@@ -58,8 +58,8 @@ def invert(matrices: Tensor) -> Tensor:
 class _Inverse(torch.autograd.Function):
     """The inverse; on a GPU by products alone.
 
-    There a factorisation is a long chain of tiny kernels, slower than everything else in a training
-    step, and cannot be recorded as part of a CUDA graph.
+    There the factorisation of complex matrices, which lapped windows need, could not be recorded as
+    part of a CUDA graph.
     """
 
     @staticmethod

@@ -5,7 +5,6 @@ random is a function of the seed and the epoch, so a run that was stopped contin
 had been.
 """
 
-import json
 import math
 import platform
 import time
@@ -32,6 +31,7 @@ from tersense.imager import Imager
 from tersense.images import Picture, find_images, read_gray
 from tersense.joint import JointNetwork
 from tersense.models import load, write_model
+from tersense.run_folder import append_metrics, check_folder, forget_metrics_after
 from tersense.schedule import learning_rates
 from tersense.watcher import Quiet, Watcher
 
@@ -194,7 +194,6 @@ class Run:
         half = self.config.train.precision == "bfloat16" or (
             self.config.train.precision == "auto" and self.device.type == "cuda"
         )
-
         clip = self.config.train.clip
 
         def step(locations: Tensor) -> Tensor:
@@ -296,7 +295,7 @@ class Run:
                 "start a new one"
             )
         self.step, self.seconds = int(state["step"]), float(state["seconds"])
-        self._forget_metrics_after(self.step)
+        forget_metrics_after(self.folder, self.step)
 
     def finish(self) -> NetworkCamera:
         """Settle and return the camera as it is now; write the model file of a ternary one."""
@@ -321,19 +320,10 @@ class Run:
             write_model(self.folder / "model.safetensors", camera)
         return camera
 
-    def _forget_metrics_after(self, step: int) -> None:
-        """Drop what a run that was killed had logged since its checkpoint."""
-        path = self.folder / "metrics.jsonl"
-        if path.exists():
-            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-            kept = [line for line in lines if _step_of(line) <= step]
-            with written_whole(path) as partial:
-                partial.write_text("".join(kept), encoding="utf-8")
-
     def _log(self, **values: float) -> None:
-        entry = {"step": self.step, "seconds": round(self.seconds, 3), **values}
-        with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
+        append_metrics(
+            self.folder, {"step": self.step, "seconds": round(self.seconds, 3), **values}
+        )
 
 
 def train(config: Config, resume: bool = False, watcher: Watcher | None = None) -> NetworkCamera:
@@ -359,7 +349,7 @@ def train(config: Config, resume: bool = False, watcher: Watcher | None = None) 
 def open_run(config: Config, resume: bool, watcher: Watcher) -> Run:
     """Set up a run and its folder, at its last checkpoint if it is resumed."""
     folder = Path(config.train.out)
-    _check_folder(folder, config, resume)
+    check_folder(folder, config, resume)
     run = Run(config, watcher)
     watcher.line(run.describe())
     make_folder(folder)
@@ -369,39 +359,6 @@ def open_run(config: Config, resume: bool, watcher: Watcher) -> Run:
         run.load_checkpoint()
         watcher.line(f"continuing at step {run.step} of {run.total_steps}")
     return run
-
-
-def _check_folder(folder: Path, config: Config, resume: bool) -> None:
-    """Refuse to overwrite another run, or to continue one with other settings."""
-    if not (folder / "config.toml").exists():
-        if resume:
-            raise TersenseError(f"{folder} holds no run to resume; leave --resume out")
-        return
-    if not resume:
-        raise TersenseError(
-            f"{folder} holds a run already; continue it with --resume, or choose another folder "
-            "with --set train.out=…"
-        )
-    from tersense.config import read_config
-
-    before, now = read_config(folder / "config.toml"), config
-    free = {"epochs", "seconds", "out", "device", "validate_epochs", "checkpoint_epochs"}
-    for section in ("sensing", "reconstructor", "data", "train"):
-        old, new = (c if isinstance(c, dict) else asdict(c)
-                    for c in (getattr(before, section), getattr(now, section)))  # fmt: skip
-        for key in old.keys() | new.keys():
-            if key not in free and key != "validation" and old.get(key) != new.get(key):
-                raise TersenseError(
-                    f"{section}.{key} was {old.get(key)!r} in this run and is {new.get(key)!r} "
-                    "now; a run resumes with its own settings"
-                )
-
-
-def _step_of(line: str) -> float:
-    try:
-        return float(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError):  # cut off in the middle
-        return math.inf
 
 
 def _machine(device: torch.device) -> str:
