@@ -227,3 +227,9 @@ def test_the_commands_take_patterns(tmp_path, capsys):
 def test_errors_are_of_the_packages_own_kind(tmp_path):
     with pytest.raises(TersenseError):
         tersense.load(tmp_path / "none.mat")
+
+
+def test_what_is_no_npy_file_is_not_taken_for_a_pickle(tmp_path, refused):
+    (tmp_path / "mine.npy").write_text("nonsense")
+    with refused("mine.npy", "not a .npy file"):
+        tersense.load(tmp_path / "mine.npy")

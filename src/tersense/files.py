@@ -1,4 +1,4 @@
-"""Write files and folders whole or not at all."""
+"""Write files and folders whole or not at all; read arrays without trust."""
 
 import contextlib
 import os
@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError
 
@@ -103,3 +104,13 @@ def make_folder(path: str | Path) -> Path:
     except OSError as error:
         raise TersenseError(f"cannot make the folder {path}: {error.strerror}") from error
     return path
+
+
+def read_npy(path: Path, mapped: bool = False) -> Any:
+    """Read an array; numpy takes other files for pickles, and advises to trust them."""
+    import numpy as np
+
+    with path.open("rb") as file:
+        if file.read(6) != b"\x93NUMPY":
+            raise TersenseError(f"{path} is not a .npy file, as numpy.save writes it")
+    return np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)

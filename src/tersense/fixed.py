@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tersense.errors import TersenseError, one_line
+from tersense.files import read_npy
 from tersense.ternary import Patterns
 
 SUFFIXES = (".npy", ".mat")
@@ -53,7 +54,7 @@ def read_patterns(path: str | Path, stride: int | None = None) -> Patterns:
 
 def _read_npy(path: Path) -> NDArray[Any]:
     # Mapped, not read: a header that claims more than the file holds cannot fill the memory.
-    array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    array: NDArray[Any] = read_npy(path, mapped=True)
     return array
 
 

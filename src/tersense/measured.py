@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 from tersense.config import build_section
 from tersense.errors import TersenseError, one_line
+from tersense.files import read_npy
 from tersense.hardware.manifest import NAME, Manifest
 from tersense.hardware.mirrors import Plan
 from tersense.measurements import Header, MeasuredValues, Measurements
@@ -120,7 +121,7 @@ def _read_table(path: Path) -> tuple[Values, tuple[int, int] | None]:
     """Return the numbers of a table, and the picture's size if the table tells it."""
     try:
         if path.suffix.lower() == ".npy":
-            numbers, size = np.load(path, allow_pickle=False), None
+            numbers, size = read_npy(path), None
         elif path.suffix.lower() == ".csv":
             numbers, size = _read_csv(path.read_text(encoding="utf-8-sig"))
         else:
