@@ -37,8 +37,9 @@ def inverse_gram(operator: SensingOperator, damping: float | Tensor = 0.01) -> T
     grid = 2 * _REACH * reach + 1
     around = (grid - gram.shape[-1]) // 2
     torus = torch.fft.ifftshift(F.pad(gram, (around,) * 4), dim=(-2, -1))
-    waves = torch.fft.fft2(torus).permute(2, 3, 0, 1)  # an m×m matrix for every frequency
-    kernel: Tensor = torch.fft.ifft2(invert(waves + damped).permute(2, 3, 0, 1)).real
+    waves = torch.fft.rfft2(torus).permute(2, 3, 0, 1)  # an m×m matrix for every frequency
+    inverse = invert(waves + damped).permute(2, 3, 0, 1)
+    kernel: Tensor = torch.fft.irfft2(inverse, s=(grid, grid))
     return torch.fft.fftshift(kernel, dim=(-2, -1)).contiguous()  # type: ignore[no-any-return]
 
 

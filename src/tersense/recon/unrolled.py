@@ -62,6 +62,7 @@ class UnrolledReconstructor(Reconstructor):
         self.halo = -(-_PIXELS_SEEN // geometry.stride)
         self.any_rate = options.nested
         self.damping = nn.Parameter(torch.tensor(-3.0))  # log(λ − least λ)
+        self._compiled: list[Any] = []
         self._inverses: WeakKeyDictionary[SensingOperator, Tensor] = WeakKeyDictionary()
         self.phases = nn.ModuleList(
             Phase(options.channels, first=number == 0) for number in range(options.phases)
@@ -80,11 +81,16 @@ class UnrolledReconstructor(Reconstructor):
                 return operator.adjoint(convolve_windows(inverse, rest), size)
 
         state: tuple[Any, Any] = None, None  # picture and memory
-        for phase in self.phases:
+        for phase in self._compiled if self.training and self._compiled else self.phases:
             x, memory = state
             state = phase(x, disagreement(x), memory, rate.log())
         picture: Tensor = state[0]
         return picture
+
+    def compile_parts(self) -> bool:
+        """Compile the phases: all but the first are alike, and the same for every camera."""
+        self._compiled = [torch.compile(phase, dynamic=False) for phase in self.phases]
+        return True
 
     def _inverse(self, operator: SensingOperator) -> Tensor:
         """Return (ΦΦᵀ + λI)⁻¹; outside of training it is found once for each camera."""
