@@ -44,10 +44,10 @@ def inverse_gram(operator: SensingOperator, damping: float | Tensor = 0.01) -> T
 
 
 def convolve_windows(kernel: Tensor, y: Tensor) -> Tensor:
-    """Apply a convolution over windows (m, m, t, t) to measurements y (N, m, h, w)."""
+    """Apply a symmetric convolution over windows (m, m, t, t) to measurements y (N, m, h, w)."""
     if kernel.shape[-1] == 1:
         return F.linear(y.movedim(1, -1), kernel[:, :, 0, 0].T).movedim(-1, 1)
-    return F.conv_transpose2d(y, kernel, padding=kernel.shape[-1] // 2)
+    return F.conv2d(y, kernel, padding=kernel.shape[-1] // 2)
 
 
 def invert(matrices: Tensor) -> Tensor:

@@ -135,9 +135,10 @@ class Phase(nn.Module):
         if memory is not None:
             inputs = torch.cat([inputs.to(memory.dtype), memory], dim=1)
         features = self.entry(inputs)
-        features = features + (self.by_rate * log_rate)[:, None, None].to(features.dtype)
-        features = features + self.before(F.relu(features))
-        features = features + self.up(self.coarse(self.down(features)))
+        # In place where nobody needs what was there: new memory costs more than the sums.
+        features += (self.by_rate * log_rate)[:, None, None].to(features.dtype)
+        features = self.before(F.relu(features)).add_(features)
+        features = self.up(self.coarse(self.down(features))).add_(features)
         features = self.after(features)
         change = F.pixel_shuffle(self.exit(F.relu(features)), 2)[:, 0]
         return x + change[:, : x.shape[1], : x.shape[2]].float(), features
@@ -154,8 +155,8 @@ class Residual(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Return features (N, channels, h, w) of the same shape."""
-        result: Tensor = self.second(F.relu(self.first(F.relu(features))))
-        return features + result
+        result: Tensor = self.second(F.relu_(self.first(F.relu(features))))
+        return result.add_(features)
 
 
 def _to_half_size(planes: Tensor) -> Tensor:
