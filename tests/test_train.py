@@ -244,11 +244,20 @@ def test_a_signal_leaves_a_checkpoint_and_the_run_continues(tmp_path, request_to
         assert time.monotonic() < patience
     process.send_signal(request_to_stop)
     _, said = process.communicate(timeout=60)
-    assert process.returncode == 0
-    assert "asked to stop" in said
+    assert process.returncode == 128 + request_to_stop
+    assert "asked to stop" in said.splitlines()[-1]
+    assert "--resume" in said.splitlines()[-1]
     run = Run(config, Quiet())
     run.load_checkpoint()
     assert run.step == tersense.load(tmp_path / "run/model.safetensors").about["steps"]
+
+
+def test_training_leaves_the_choice_of_convolutions_as_it_was(tmp_path):
+    for before in (False, True):
+        torch.backends.cudnn.benchmark = before
+        train(small_config(tmp_path / str(before), train__epochs=1))
+        assert torch.backends.cudnn.benchmark is before
+    torch.backends.cudnn.benchmark = False
 
 
 def test_the_logged_loss_is_the_mean_of_the_epoch(tmp_path, monkeypatch):

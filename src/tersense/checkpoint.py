@@ -62,15 +62,18 @@ def read_checkpoint(
 
 
 @contextlib.contextmanager
-def stop_requests() -> Iterator[Callable[[], bool]]:
-    """Turn Ctrl-C and SIGTERM into a question that the loop asks between steps."""
-    requested = False
+def stop_requests() -> Iterator[Callable[[], int]]:
+    """Turn Ctrl-C and SIGTERM into a question that the loop asks between steps.
+
+    The answer is the number of the signal, 0 if there was none.
+    """
+    requested = 0
 
     def remember(number: int, frame: Any) -> None:
         nonlocal requested
         if requested:  # asked twice: do not wait
             raise KeyboardInterrupt
-        requested = True
+        requested = number
 
     before = {}
     with contextlib.suppress(ValueError):  # only the main thread may set handlers

@@ -18,7 +18,7 @@ from tersense.camera import Camera
 from tersense.config import Config
 from tersense.data import open_pictures, resolve_source
 from tersense.devices import choose_device
-from tersense.errors import TersenseError
+from tersense.errors import Interrupted, TersenseError
 from tersense.evaluate import score_picture, summarize, write_json
 from tersense.experiments import (
     OVERLAPPING,
@@ -109,8 +109,8 @@ def _train(config: Config, tests: tuple[Path, ...]) -> tuple[Camera, dict[str, A
     begun = (Path(config.train.out) / "config.toml").exists()
     run = open_run(config, begun, Quiet())
     run.train()
-    if run.interrupted:
-        raise KeyboardInterrupt
+    if run.stopped_by:
+        raise Interrupted(run.stopped_by)
     camera = run.finish()
     return camera, {
         "steps": run.step,

@@ -23,10 +23,10 @@ from tersense.checkpoint import read_checkpoint, stop_requests, write_checkpoint
 from tersense.config import Config, write_toml
 from tersense.data import CropSampler, PackedPictures, open_pictures
 from tersense.devices import choose_device
-from tersense.errors import TersenseError
+from tersense.errors import Interrupted, TersenseError
 from tersense.evaluate import score_picture
 from tersense.files import make_folder, written_whole
-from tersense.graphs import replayed
+from tersense.graphs import fastest_convolutions, replayed
 from tersense.imager import Imager
 from tersense.images import Picture, find_images, read_gray
 from tersense.joint import JointNetwork
@@ -90,7 +90,7 @@ class Run:
         )
         self._rates = (train.lr, train.lr)
         self.step = 0
-        self.interrupted = False
+        self.stopped_by = 0  # the number of a signal
         self.seconds = 0.0  # of steps alone, over all sessions of this run
 
     @property
@@ -114,12 +114,11 @@ class Run:
         """Train to the end, the time limit or a request to stop; return why it ended."""
         if self.step == 0:
             self.network.reconstructor.prepare(self.network.sensor.theta, self._normalised())
-        torch.backends.cudnn.benchmark = True  # all steps have the same shapes
         train_step = self.make_step()
         limit = self.config.train.seconds or math.inf
         if self.seconds >= limit:
             return f"the time limit of {limit:g} s was reached before"
-        with stop_requests() as stop:
+        with stop_requests() as stop, fastest_convolutions():
             while self.step < self.total_steps:
                 epoch, done = divmod(self.step, self.steps_per_epoch)
                 why = self._train_epoch(train_step, epoch, done, limit, stop)
@@ -139,7 +138,7 @@ class Run:
         epoch: int,
         done: int,
         limit: float,
-        stop: Callable[[], bool],
+        stop: Callable[[], int],
     ) -> str:
         """Train from step `done` of an epoch to its end; return why it stopped before, or ""."""
         batch = self.config.train.batch
@@ -170,7 +169,7 @@ class Run:
                 mean = epoch_loss / (self.steps_per_epoch - done)
                 self._log(epoch=epoch + 1, loss=mean, lr=self.learning_rate.item())
             if stop() and self.step < self.total_steps:
-                self.interrupted = True
+                self.stopped_by = stop()
                 return "it was asked to stop"
             if self.seconds >= limit and self.step < self.total_steps:
                 return f"the time limit of {limit:g} s is reached"
@@ -333,16 +332,20 @@ def train(config: Config, resume: bool = False, watcher: Watcher | None = None) 
         config: All settings; results go to `config.train.out`.
         resume: Continue the run that this folder holds.
         watcher: Who is told how it goes.
+
+    Raises:
+        Interrupted: Ctrl-C or SIGTERM came; a checkpoint and the model so far are written.
     """
     watcher = watcher or Quiet()
     run = open_run(config, resume, watcher)
     why = run.train()
     camera = run.finish()
-    watcher.line(f"{why}: step {run.step}, {run.seconds:.1f} s of steps")
-    if run.step < run.total_steps:
-        watcher.line("--resume continues it")
     if isinstance(camera, Imager):
         watcher.line(f"the model: {run.folder / 'model.safetensors'}")
+    later = "; --resume continues it" if run.step < run.total_steps else ""
+    watcher.line(f"{why}: step {run.step}, {run.seconds:.1f} s of steps{later}")
+    if run.stopped_by:
+        raise Interrupted(run.stopped_by)
     return camera
 
 
