@@ -120,9 +120,11 @@ def test_resuming_with_other_settings_is_refused(tmp_path):
         train(small_config(tmp_path / "run", train__lr=0.5), resume=True)
 
 
-def test_resuming_nothing_is_refused(tmp_path):
-    with pytest.raises(TersenseError, match="no run to resume"):
-        train(small_config(tmp_path / "run"), resume=True)
+def test_resuming_where_nothing_is_yet_begins(tmp_path):
+    """So one command serves for the first start and for every restart."""
+    train(small_config(tmp_path / "plain", train__epochs=1))
+    train(small_config(tmp_path / "run", train__epochs=1), resume=True)
+    assert_equal_weights(weights_of(tmp_path / "plain"), weights_of(tmp_path / "run"))
 
 
 def test_a_damaged_checkpoint_is_refused(tmp_path):

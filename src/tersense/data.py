@@ -26,7 +26,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from tersense.errors import TersenseError
-from tersense.files import make_folder, written_whole
+from tersense.files import locked, make_folder, remove_partials, written_whole
 from tersense.images import Picture, find_images, read_gray
 
 Item = TypeVar("Item")
@@ -321,22 +321,27 @@ def _patch_shape(path: Path, patches: Any) -> tuple[int, int, int]:
 def _open_cached(
     path: Path, crop: int, cache: Path, pack: Callable[..., _Index], track: Track
 ) -> PackedPictures:
-    """Use the packed file in the cache folder, after making it if it is missing or outdated."""
+    """Use the packed file in the cache folder, after making it if it is missing or outdated.
+
+    Several processes may share the folder: one packs, the others wait and map the same file.
+    """
     make_folder(cache)
     pixels_file, index_file = cache / "pixels.u8", cache / "index.safetensors"
     fingerprint = _fingerprint(path, crop)
-    index = _read_index(index_file, pixels_file, fingerprint)
-    if index is None:
-        # The index goes first and comes last: while it is there, the pixels belong to it.
-        index_file.unlink(missing_ok=True)
-        with written_whole(pixels_file) as partial, partial.open("wb") as sink:
-            index = pack(path, crop, sink, track)
-        sizes = torch.tensor(index.sizes, dtype=torch.int64)
-        metadata = {"fingerprint": fingerprint, "skipped": json.dumps(index.skipped)}
-        with written_whole(index_file) as partial:
-            save_file({"sizes": sizes}, partial, metadata)
-    total = pixels_file.stat().st_size
-    mapped = torch.from_file(str(pixels_file), shared=False, size=total, dtype=torch.uint8)
+    with locked(cache):
+        index = _read_index(index_file, pixels_file, fingerprint)
+        if index is None:
+            # The index goes first and comes last: while it is there, the pixels belong to it.
+            index_file.unlink(missing_ok=True)
+            remove_partials(cache)
+            with written_whole(pixels_file) as partial, partial.open("wb") as sink:
+                index = pack(path, crop, sink, track)
+            sizes = torch.tensor(index.sizes, dtype=torch.int64)
+            metadata = {"fingerprint": fingerprint, "skipped": json.dumps(index.skipped)}
+            with written_whole(index_file) as partial:
+                save_file({"sizes": sizes}, partial, metadata)
+        total = pixels_file.stat().st_size
+        mapped = torch.from_file(str(pixels_file), shared=False, size=total, dtype=torch.uint8)
     return index.pictures(mapped)
 
 

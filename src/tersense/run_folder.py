@@ -16,8 +16,6 @@ _METRICS = "metrics.jsonl"
 def check_folder(folder: Path, config: Config, resume: bool) -> None:
     """Refuse to overwrite another run, or to continue one with other settings."""
     if not (folder / "config.toml").exists():
-        if resume:
-            raise TersenseError(f"{folder} holds no run to resume; leave --resume out")
         return
     if not resume:
         raise TersenseError(
@@ -39,8 +37,11 @@ def check_folder(folder: Path, config: Config, resume: bool) -> None:
 
 def append_metrics(folder: Path, entry: dict[str, Any]) -> None:
     """Add one entry to the log."""
-    with (folder / _METRICS).open("a", encoding="utf-8") as file:
-        file.write(json.dumps(entry) + "\n")
+    try:
+        with (folder / _METRICS).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
+    except OSError as error:
+        raise TersenseError(f"cannot write {folder / _METRICS}: {error.strerror}") from error
 
 
 def forget_metrics_after(folder: Path, step: int) -> None:

@@ -25,7 +25,7 @@ from tersense.data import CropSampler, PackedPictures, open_pictures
 from tersense.devices import choose_device
 from tersense.errors import Interrupted, TersenseError
 from tersense.evaluate import score_picture
-from tersense.files import make_folder, written_whole
+from tersense.files import make_folder, remove_partials, written_whole
 from tersense.graphs import fastest_convolutions, replayed
 from tersense.imager import Imager
 from tersense.images import Picture, find_images, read_gray
@@ -51,6 +51,7 @@ class Run:
         self.config, self.watcher = config, watcher
         self.device = choose_device(config.train.device)
         self.folder = Path(config.train.out)
+        self.checkpoint = self.folder / "checkpoint.safetensors"
         data, train = config.data, config.train
         self.pictures = open_pictures(data.train, data.crop, data.cache, watcher.track).to(
             self.device
@@ -157,10 +158,10 @@ class Run:
             now = time.perf_counter()
             self.seconds += now - began
             if not math.isfinite(loss):
-                kept = (self.folder / "checkpoint.safetensors").exists()
+                kept = f"; the last good checkpoint stays in {self.folder}"
                 raise TersenseError(
                     f"the loss became {loss} near step {self.step}"
-                    + (f"; the last good checkpoint stays in {self.folder}" if kept else "")
+                    + (kept if self.checkpoint.exists() else "")
                     + "; train again with a lower train.lr"
                 )
             epoch_loss += loss * seen
@@ -276,25 +277,23 @@ class Run:
                 f"weights became infinite or NaN by step {self.step}; train again with a lower "
                 "train.lr"
             )
-        write_checkpoint(
-            self.folder / "checkpoint.safetensors",
-            self.network,
-            self.optimizer,
-            {"step": self.step, "seconds": self.seconds},
-        )
+        counters = {"step": self.step, "seconds": self.seconds}
+        try:
+            write_checkpoint(self.checkpoint, self.network, self.optimizer, counters)
+        except TersenseError as error:
+            kept = "; the one before it stays" if self.checkpoint.exists() else ""
+            raise TersenseError(f"{error}{kept}; --resume continues when it can be") from error
 
     def load_checkpoint(self) -> None:
         """Continue from the last checkpoint of the run folder."""
-        path = self.folder / "checkpoint.safetensors"
         given = self.network.sensor.theta.clone()
-        state = read_checkpoint(path, self.network, self.optimizer)
+        state = read_checkpoint(self.checkpoint, self.network, self.optimizer)
         if self.config.sensing.patterns and not torch.equal(given, self.network.sensor.theta):
             raise TersenseError(
                 f"{self.config.sensing.patterns} holds other patterns than when this run began; "
                 "start a new one"
             )
         self.step, self.seconds = int(state["step"]), float(state["seconds"])
-        forget_metrics_after(self.folder, self.step)
 
     def finish(self) -> NetworkCamera:
         """Settle and return the camera as it is now; write the model file of a ternary one."""
@@ -358,8 +357,11 @@ def open_run(config: Config, resume: bool, watcher: Watcher) -> Run:
     make_folder(folder)
     with written_whole(folder / "config.toml") as partial:
         partial.write_text(write_toml(config), encoding="utf-8")
-    if resume and (folder / "checkpoint.safetensors").exists():
-        run.load_checkpoint()
+    remove_partials(folder)
+    if resume:
+        if run.checkpoint.exists():
+            run.load_checkpoint()
+        forget_metrics_after(folder, run.step)
         watcher.line(f"continuing at step {run.step} of {run.total_steps}")
     return run
 
