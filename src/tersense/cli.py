@@ -15,6 +15,7 @@ from tersense.cli_bench import bench_app
 from tersense.cli_export import export_app, parse_size
 from tersense.cli_lab import DeviceOption, JsonOption, PrecisionOption, reproduce, train
 from tersense.cli_plot import plot_app
+from tersense.errors import AlreadyToldError
 
 if TYPE_CHECKING:
     from tersense.imager import Imager
@@ -371,6 +372,8 @@ def main(arguments: list[str] | None = None) -> int:
     except _CLICK_ERROR as error:
         message = error.format_message()
         return _fail(message) if message else 2  # without a command, the help has been shown
+    except AlreadyToldError:
+        return 2
     except (typer.Abort, KeyboardInterrupt):
         return _fail("interrupted", 130)
     except BrokenPipeError:

@@ -5,6 +5,10 @@ class TersenseError(ValueError):
     """Say in one line what came, what is allowed and what to do."""
 
 
+class AlreadyToldError(TersenseError):
+    """An error that the first of several processes tells."""
+
+
 class Interrupted(KeyboardInterrupt):
     """A long work was asked to stop, and did so in good order.
 

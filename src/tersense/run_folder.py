@@ -6,9 +6,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tersense.config import Config, read_config
+from tersense.config import Config, read_config, write_toml
 from tersense.errors import TersenseError
-from tersense.files import written_whole
+from tersense.files import make_folder, remove_partials, written_whole
 
 _METRICS = "metrics.jsonl"
 
@@ -33,6 +33,14 @@ def check_folder(folder: Path, config: Config, resume: bool) -> None:
                     f"{section}.{key} was {old.get(key)!r} in this run and is {new.get(key)!r} "
                     "now; a run resumes with its own settings"
                 )
+
+
+def prepare_folder(folder: Path, config: Config) -> None:
+    """Make the folder, note the settings, and remove what a killed process left."""
+    make_folder(folder)
+    remove_partials(folder)
+    with written_whole(folder / "config.toml") as partial:
+        partial.write_text(write_toml(config), encoding="utf-8")
 
 
 def append_metrics(folder: Path, entry: dict[str, Any]) -> None:
