@@ -56,8 +56,8 @@ def process_group() -> Iterator[None]:
         if not any(sign in str(error) for sign in _SIGNS_OF_LOSS):
             raise
         raise TersenseError(
-            f"process {me} of {all_of_us} lost the others ({one_line(error)[-80:]}); one of them "
-            "died or was killed, and a training goes on from its last checkpoint with --resume"
+            f"process {me} of {all_of_us} lost the others: one of them died or was killed; "
+            "a training goes on from its last checkpoint with --resume"
         ) from error
     finally:
         dist.destroy_process_group()
