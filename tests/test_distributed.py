@@ -24,7 +24,8 @@ from tersense.cli import main
 from tersense.config import write_toml
 from tersense.distributed import my_part, share_statistics
 from tersense.images import write_image
-from tersense.train import train
+from tersense.train import Run, train
+from tersense.watcher import Quiet
 from test_train import assert_equal_weights, small_config, unrolled_config, weights_of
 
 
@@ -80,7 +81,7 @@ def test_the_packed_store_is_one_file_for_all(one_and_two):
 
 def test_a_rank_that_dies_is_replaced_and_the_weights_are_the_same(tmp_path):
     """With the same number of processes even to the bit."""
-    settings = {"train__epochs": 30, "data__samples": 2000}
+    settings = {"train__epochs": 12, "data__samples": 2000}
     undisturbed = small_config(tmp_path / "undisturbed", **settings)
     results = wait_for(start_together(2, *tersense_train(tmp_path, undisturbed)))
     assert [code for code, *_ in results] == [0, 0], results
@@ -98,7 +99,7 @@ def test_a_rank_that_dies_is_replaced_and_the_weights_are_the_same(tmp_path):
     kill_worker(agent.pid, rank=1)
     said = agent.communicate(timeout=180)[1]
     assert agent.returncode == 0, said
-    assert re.findall(r"continuing at step (\d+) of 300", said)[1:] not in ([], ["0"])
+    assert re.findall(r"continuing at step (\d+) of 120", said)[1:] not in ([], ["0"])
     assert_equal_weights(weights_of(tmp_path / "run"), weights_of(tmp_path / "undisturbed"))
 
 
@@ -132,12 +133,18 @@ def test_a_signal_to_one_stops_all_in_good_order(tmp_path):
 
 
 def test_settings_that_cannot_be_shared_are_told_once(tmp_path):
-    config = small_config(tmp_path / "run", train__batch=2)
-    results = wait_for(start_together(3, *tersense_train(tmp_path, config)))
-    assert [code for code, *_ in results] == [2, 2, 2]
-    assert "train.batch = 2 leaves some of 3 processes" in results[0][2]
-    assert [said for _, _, said in results[1:]] == ["", ""]
+    config = small_config(tmp_path / "run", data__train="package:skimage/nothing")
+    results = wait_for(start_together(2, *tersense_train(tmp_path, config)))
+    assert [code for code, *_ in results] == [2, 2]
+    assert "no training data" in results[0][2]
+    assert results[1][2] == ""
     assert not (tmp_path / "run").exists()
+
+
+def test_a_batch_with_nothing_for_some_processes_is_refused(tmp_path, monkeypatch, refused):
+    monkeypatch.setattr("tersense.distributed.count", lambda: 3)
+    with refused("train.batch = 2", "3 processes"):
+        Run(small_config(tmp_path / "run", train__batch=2), Quiet())
 
 
 DRIVER = """

@@ -7,6 +7,7 @@ other for ever. A process that was started alone notices nothing of all this.
 """
 
 import contextlib
+import gc
 import os
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
@@ -60,6 +61,7 @@ def process_group() -> Iterator[None]:
             "a training goes on from its last checkpoint with --resume"
         ) from error
     finally:
+        gc.collect()  # a network that still averages gradients would keep threads alive
         dist.destroy_process_group()
 
 
