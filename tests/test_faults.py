@@ -10,6 +10,7 @@ import pytest
 import torch
 from skimage import data
 
+from long import kills
 from tersense.checkpoint import read_checkpoint
 from tersense.cli import main
 from tersense.config import write_toml
@@ -111,7 +112,8 @@ def test_a_run_killed_before_its_first_checkpoint_begins_again(tmp_path):
     config = small_config(tmp_path / "run", train__epochs=1)
     open_run(config, False, Quiet())  # and then it is killed: these are what is left
     (tmp_path / "run/metrics.jsonl").write_text('{"step": 7, "loss": 1.0}\n{"step"')
-    (tmp_path / "run/.partial-8a7f.safetensors").write_bytes(b"half a checkpoint")
+    for name in (".partial-8a7f.toml", ".tmpAmhfpf"):
+        (tmp_path / "run" / name).write_bytes(b"half of something")
     train(config, resume=True)
     assert_equal_weights(weights_of(tmp_path / "whole"), weights_of(tmp_path / "run"))
     assert not list((tmp_path / "run").glob(".*"))
@@ -195,3 +197,11 @@ def test_a_loss_that_is_no_number_is_not_saved(tmp_path, monkeypatch):
     train(small_config(tmp_path / "run"), resume=True)
     assert_equal_weights(weights_of(tmp_path / "whole"), weights_of(tmp_path / "run"))
     assert torch.isfinite(weights_of(tmp_path / "run")["alpha"]).all()
+
+
+def test_a_training_killed_three_times_ends_as_if_it_had_been_left_alone(tmp_path, monkeypatch):
+    """Of these kills, one strikes while a checkpoint is written; `make kills` does 50."""
+    monkeypatch.setitem(kills.TABLES["train"], "epochs", 6)
+    figures = kills.run_kills(3, tmp_path)
+    assert figures["kills"] == 3
+    assert figures["runs that ended alike"] == figures["runs"] == 1

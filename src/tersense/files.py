@@ -70,8 +70,9 @@ def folder_written_whole(path: str | Path) -> Iterator[Path]:
 
 def remove_partials(folder: Path) -> None:
     """Remove what a process that was killed left half-written directly in a folder."""
-    for partial in folder.glob(f"{_PARTIAL}*"):
-        partial.unlink(missing_ok=True)
+    for pattern in (f"{_PARTIAL}*", ".tmp??????"):  # the latter are safetensors' own
+        for partial in folder.glob(pattern):
+            partial.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
