@@ -96,17 +96,36 @@ class PackedPictures:
 
     def mean_and_std(self) -> tuple[float, float]:
         """Return μ and σ of the pixels; of an even selection where there are very many."""
-        block = 2**20
-        begins = range(0, self.pixels.numel(), block)
         histogram = torch.zeros(256, dtype=torch.int64, device=self.pixels.device)
-        for begin in begins[:: max(1, len(begins) // 512)]:
-            values = self.pixels[begin : begin + block].long()
-            histogram += torch.bincount(values, minlength=256)
+        for block in self._some_blocks():
+            histogram += torch.bincount(block.long(), minlength=256)
         share = histogram.double().cpu() / histogram.sum().item()
         level = torch.arange(256, dtype=torch.float64)
         mean = (share * level).sum().item()
         variance = (share * (level - mean) ** 2).sum().item()
         return mean, math.sqrt(variance) or 1.0
+
+    def describe(self) -> dict[str, Any]:
+        """Return what tells these pictures from others: numbers, and a hash.
+
+        The hash is of all sizes and of the pixels; of an even selection of them where there are
+        very many.
+        """
+        digest = hashlib.sha256()
+        for part in (self.heights, self.widths, *self._some_blocks()):
+            digest.update(part.cpu().numpy().tobytes())
+        return {
+            "pictures": len(self),
+            "pixels": self.pixels.numel(),
+            "sha256": digest.hexdigest(),
+            "left_out": self.skipped,
+        }
+
+    def _some_blocks(self) -> Iterator[Tensor]:
+        """Yield the pixels, or where there are very many an even selection, a megabyte a time."""
+        begins = range(0, self.pixels.numel(), 2**20)
+        for begin in begins[:: max(1, len(begins) // 512)]:
+            yield self.pixels[begin : begin + 2**20]
 
     def crops(self, locations: Tensor, size: int) -> Tensor:
         """Gather crops (N, size, size) uint8 at locations (N, 3)."""

@@ -36,6 +36,7 @@ from tersense.run_folder import (
     check_folder,
     forget_metrics_after,
     prepare_folder,
+    record_session,
 )
 from tersense.schedule import learning_rates
 from tersense.watcher import Quiet, Watcher
@@ -403,8 +404,16 @@ def open_run(config: Config, resume: bool, watcher: Watcher) -> Run:
         distributed.require_same(
             run.step, f"the processes see different checkpoints; {folder} must be on a shared disk"
         )
+    data = distributed.require_same(
+        run.pictures.describe(), "the processes see different pictures in data.train"
+    )
+    facts = {"step": run.step, "machine": _machine(run.device), "processes": distributed.count()}
+    warning = distributed.first(lambda: record_session(folder, data, **facts))
+    if resume:
         distributed.first(lambda: forget_metrics_after(folder, run.step))
         watcher.line(f"continuing at step {run.step} of {run.total_steps}")
+    if warning:
+        watcher.line(warning)
     return run
 
 
