@@ -32,7 +32,7 @@ TABLES: dict[str, dict[str, Any]] = {
     "sensing": {"window": 16, "stride": 16, "rate": 0.25, "density": 0.1},
     "reconstructor": {"name": "mlp", "hidden": [1024, 1024]},  # a checkpoint of 17 MB
     "data": {"train": "package:skimage/data", "crop": 16, "samples": 2000, "augment": True},
-    "train": {"epochs": 20, "batch": 500, "lr": 0.003, "checkpoint_epochs": 1, "device": "cpu"},
+    "train": {"epochs": 10, "batch": 500, "lr": 0.003, "checkpoint_epochs": 1, "device": "cpu"},
 }
 
 
@@ -138,9 +138,9 @@ def run_kills(kills: int, place: Path, seed: int = 0) -> dict[str, int]:
                 shutil.rmtree(folder)  # it has ended: begin again
             figures["kills"] += 1
             figures["half-written files left"] += bool(half_written(folder))
-            figures["before the first checkpoint"] += not (
-                folder / "checkpoint.safetensors"
-            ).exists()
+            checkpoint = folder / "checkpoint.safetensors"
+            figures["before the first checkpoint"] += not checkpoint.exists()
+            print(f"kill {figures['kills']}", end=" ", flush=True)
         finish(place, name, resume=True)
         figures["runs"] += 1
         figures["runs that ended alike"] += same(folder, place / "undisturbed")
