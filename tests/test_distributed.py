@@ -57,7 +57,7 @@ def one_and_two(request, tmp_path_factory):
     train(settings(place / "one"))
     results = wait_for(two)
     assert [code for code, *_ in results] == [0, 0], results
-    assert "the model" in results[0][2]
+    assert "2 processes" in results[0][2]
     assert results[1][1:] == ("", "")  # the first speaks for all
     return place / "one", place / "two"
 

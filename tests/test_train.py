@@ -80,7 +80,7 @@ def test_a_stopped_run_continues_bit_for_bit(tmp_path):
 
 
 def test_a_run_stopped_in_the_middle_of_an_epoch_continues_bit_for_bit(tmp_path, monkeypatch):
-    monkeypatch.setattr("tersense.train._STEPS_BETWEEN_LOOKS", 7)
+    monkeypatch.setattr("tersense.looks._MOST_STEPS", 7)
     train(small_config(tmp_path / "whole"))
     config = small_config(tmp_path / "parts")
     hurried = replace(config, train=replace(config.train, seconds=1e-9))
@@ -318,9 +318,9 @@ def test_training_leaves_the_choice_of_convolutions_as_it_was(tmp_path):
 
 
 def test_the_logged_loss_is_the_mean_of_the_epoch(tmp_path, monkeypatch):
-    monkeypatch.setattr("tersense.train._STEPS_BETWEEN_LOOKS", 7)
+    monkeypatch.setattr("tersense.looks._MOST_STEPS", 7)
     train(small_config(tmp_path / "looks", train__epochs=1))
-    monkeypatch.setattr("tersense.train._STEPS_BETWEEN_LOOKS", 1000)
+    monkeypatch.setattr("tersense.looks._MOST_STEPS", 1000)
     train(small_config(tmp_path / "once", train__epochs=1))
     losses = [
         json.loads((tmp_path / n / "metrics.jsonl").read_text())["loss"] for n in ("looks", "once")

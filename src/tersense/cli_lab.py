@@ -30,7 +30,9 @@ def train(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be repeated."),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue a run; begin it if there is none.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue a run; begin it if there is none.")
+    ] = False,
 ) -> None:
     """Train patterns and reconstructor together.
 

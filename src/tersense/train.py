@@ -30,6 +30,7 @@ from tersense.graphs import fastest_convolutions, replayed
 from tersense.imager import Imager
 from tersense.images import Picture, find_images, read_gray
 from tersense.joint import JointNetwork
+from tersense.looks import Looks
 from tersense.models import load, write_model
 from tersense.run_folder import (
     append_metrics,
@@ -41,8 +42,6 @@ from tersense.run_folder import (
 from tersense.schedule import learning_rates
 from tersense.watcher import Quiet, Watcher
 
-_STEPS_BETWEEN_LOOKS = 100  # looking at the loss makes the host wait for the GPU
-_SECONDS_BETWEEN_LOOKS = 1.0  # of several processes, which stop only where all look
 _SETTLING_BATCHES = 20
 
 
@@ -105,7 +104,7 @@ class Run:
         self._rates = (train.lr, train.lr)
         self.step = 0
         self.stopped_by = 0  # the number of a signal
-        self._between_looks = _STEPS_BETWEEN_LOOKS if distributed.count() == 1 else 1
+        self.looks = Looks()
         self.seconds = 0.0  # of steps alone, over all sessions of this run
 
     @property
@@ -123,6 +122,7 @@ class Run:
             + (f" (left out: {skipped})" if skipped else "")
             + f"; {len(sensor.theta)} patterns of {sensor.window}×{sensor.window}, "
             f"{weights:,} weights; {self.total_steps} steps on {self.device}"
+            + (f", {distributed.count()} processes" if distributed.count() > 1 else "")
         )
 
     def train(self) -> str:
@@ -156,7 +156,6 @@ class Run:
         stop: Callable[[], int],
     ) -> str:
         """Train from step `done` of an epoch to its end; return why it stopped before, or ""."""
-        alone = distributed.count() == 1
         locations = self.sampler.epoch(epoch)
         losses = torch.zeros((), device=self.device)
         epoch_loss, seen, began = 0.0, 0, time.perf_counter()
@@ -166,11 +165,12 @@ class Run:
             self.step += 1
             seen += 1
             ended = number + 1 == self.steps_per_epoch
-            if not (ended or (alone and stop()) or seen >= self._between_looks):
+            if not (ended or self.looks.due(seen, stop())):
                 continue
             loss = losses.item() / seen
             now = time.perf_counter()
-            loss, asked = self._agree(loss, now - began, seen, stop())
+            loss, seconds, asked = self.looks.agree(loss, now - began, seen, stop())
+            self.seconds += seconds
             distributed.together(partial(self._require_finite, loss))
             epoch_loss += loss * seen
             self.watcher.progress(self.step, self.total_steps, f"loss {loss:.3f}")
@@ -190,15 +190,6 @@ class Run:
         """Return the locations in one batch of an epoch that this process trains on."""
         batch = self.config.train.batch
         return locations[number * batch : (number + 1) * batch][distributed.my_part(batch)]
-
-    def _agree(self, loss: float, seconds: float, steps: int, asked: int) -> tuple[float, int]:
-        """Return the loss of the whole batch, and the signal if any process had one."""
-        losses, times, signals = zip(*distributed.gather((loss, seconds, asked)), strict=True)
-        self.seconds += max(times)  # one clock for all: schedules and limits go by it
-        if distributed.count() > 1:
-            most = int(_SECONDS_BETWEEN_LOOKS * steps / max(times))
-            self._between_looks = min(max(1, most), _STEPS_BETWEEN_LOOKS)
-        return sum(losses) / len(losses), max(signals)
 
     def _require_finite(self, loss: float) -> None:
         if not math.isfinite(loss):
