@@ -5,6 +5,8 @@ import signal
 import socket
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -28,6 +30,16 @@ def wait_for(processes: list[subprocess.Popen]) -> list[tuple[int, str, str]]:
     """Return the exit code, output and errors of each."""
     said = [process.communicate(timeout=180) for process in processes]
     return [(p.returncode, *texts) for p, texts in zip(processes, said, strict=True)]
+
+
+def wait_until_there(path: Path, process: subprocess.Popen) -> None:
+    """Wait until a process has written a file; fail if it ends before."""
+    patience = time.monotonic() + 120
+    while not path.exists():
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(0.02)
+            raise AssertionError(f"it ended with {process.returncode} and left no {path.name}")
+        assert time.monotonic() < patience
 
 
 def kill_worker(agent: int, rank: int) -> None:

@@ -11,7 +11,7 @@ import re
 import signal
 import subprocess
 import sys
-import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -19,11 +19,12 @@ import torch
 from skimage import data
 
 import tersense
-from processes import kill_worker, start_together, wait_for
+from processes import kill_worker, start_together, wait_for, wait_until_there
 from tersense.cli import main
 from tersense.config import write_toml
 from tersense.distributed import my_part, share_statistics
 from tersense.images import write_image
+from tersense.meeting import invite, join
 from tersense.train import Run, train
 from tersense.watcher import Quiet
 from test_train import assert_equal_weights, small_config, unrolled_config, weights_of
@@ -92,10 +93,7 @@ def test_a_rank_that_dies_is_replaced_and_the_weights_are_the_same(tmp_path):
         [sys.executable, *torchrun, *tersense_train(tmp_path, config, "--resume")],
         stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    patience = time.monotonic() + 120
-    while not (tmp_path / "run/checkpoint.safetensors").exists():
-        assert agent.poll() is None
-        assert time.monotonic() < patience
+    wait_until_there(tmp_path / "run/checkpoint.safetensors", agent)
     kill_worker(agent.pid, rank=1)
     said = agent.communicate(timeout=180)[1]
     assert agent.returncode == 0, said
@@ -103,13 +101,23 @@ def test_a_rank_that_dies_is_replaced_and_the_weights_are_the_same(tmp_path):
     assert_equal_weights(weights_of(tmp_path / "run"), weights_of(tmp_path / "undisturbed"))
 
 
+def test_an_attempt_does_not_believe_what_an_earlier_one_left():
+    """One store serves two attempts; the second meets under another name, whoever comes first."""
+    store = torch.distributed.HashStore()
+    for first_comes_late in (False, True):
+        with ThreadPoolExecutor() as pool:
+            others = [pool.submit(join, store, rank) for rank in (1, 2)] if first_comes_late else []
+            first = pool.submit(invite, store, 3)
+            others = others or [pool.submit(join, store, rank) for rank in (1, 2)]
+            names = {job.result(60) for job in (first, *others)}
+        assert len(names) == 1
+        assert store.get("tersense").decode() in names
+
+
 def test_a_rank_that_dies_takes_the_others_down_with_one_line(tmp_path):
     config = small_config(tmp_path / "run", train__epochs=100_000)
     both = start_together(2, *tersense_train(tmp_path, config))
-    patience = time.monotonic() + 120
-    while not (tmp_path / "run/checkpoint.safetensors").exists():
-        assert both[0].poll() is None
-        assert time.monotonic() < patience
+    wait_until_there(tmp_path / "run/checkpoint.safetensors", both[0])
     both[1].kill()
     code, _, said = wait_for(both)[0]
     assert code == 2
@@ -121,10 +129,7 @@ def test_a_rank_that_dies_takes_the_others_down_with_one_line(tmp_path):
 def test_a_signal_to_one_stops_all_in_good_order(tmp_path):
     config = small_config(tmp_path / "run", train__epochs=100_000)
     both = start_together(2, *tersense_train(tmp_path, config))
-    patience = time.monotonic() + 120
-    while not (tmp_path / "run/metrics.jsonl").exists():
-        assert both[0].poll() is None
-        assert time.monotonic() < patience
+    wait_until_there(tmp_path / "run/metrics.jsonl", both[0])
     both[1].send_signal(signal.SIGTERM)
     results = wait_for(both)
     assert [code for code, *_ in results] == [143, 143], results

@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 
 import pytest
@@ -13,6 +12,7 @@ from safetensors.torch import load_file
 from skimage import data
 
 import tersense
+from processes import wait_until_there
 from tersense.cli import main
 from tersense.config import build_config, read_config, write_toml
 from tersense.errors import TersenseError
@@ -295,10 +295,7 @@ def test_a_signal_leaves_a_checkpoint_and_the_run_continues(tmp_path, request_to
     (tmp_path / "config.toml").write_text(write_toml(config))
     command = [sys.executable, "-m", "tersense", "train", str(tmp_path / "config.toml")]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    metrics, patience = tmp_path / "run/metrics.jsonl", time.monotonic() + 60
-    while not metrics.exists():
-        assert process.poll() is None
-        assert time.monotonic() < patience
+    wait_until_there(tmp_path / "run/metrics.jsonl", process)
     process.send_signal(request_to_stop)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 128 + request_to_stop

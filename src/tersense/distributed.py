@@ -20,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tersense.data import Track, quietly
 from tersense.errors import AlreadyToldError, TersenseError, one_line
+from tersense.meeting import meet
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -49,8 +50,8 @@ def process_group() -> Iterator[None]:
         torch.cuda.set_device(local % torch.cuda.device_count())
         if torch.cuda.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", "1")):
             backend = "cpu:gloo,cuda:nccl"  # NCCL wants a GPU for each process
-    dist.init_process_group(backend, timeout=_PATIENCE)
-    me, all_of_us = rank(), count()
+    store, me, all_of_us = meet()
+    dist.init_process_group(backend, timeout=_PATIENCE, store=store, rank=me, world_size=all_of_us)
     try:
         yield
     except RuntimeError as error:

@@ -81,6 +81,7 @@ def kill_while_it_writes(process: subprocess.Popen, folder: Path, skip: int, del
             break
         skip -= bool(new)
         seen |= new
+        time.sleep(0.001)  # a checkpoint takes longer, and the training needs the core
     process.communicate()
     return process.returncode == -signal.SIGKILL
 
