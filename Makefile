@@ -2,7 +2,7 @@
 # make test    checks style and types and runs the tests
 # make docs    builds the documentation to site/
 # make setup   only sets up: leaves .venv/bin/tersense
-# make kills   kills a training 50 times and resumes it (about 15 minutes)
+# make kills   kills a training 50 times, resumes it and compares (about 15 minutes)
 # make tools   installs what the tests run besides Python: simulator, synthesizer, compilers, browser
 
 PYTHON ?= python3

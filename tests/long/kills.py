@@ -1,6 +1,6 @@
 """Kill a training again and again, resume it, and compare its end with one that was left alone.
 
-    make kills                      50 kills, about ten minutes
+    make kills                      50 kills, about a quarter of an hour
     python tests/long/kills.py --kills 3
 
 Every kill is a SIGKILL. Every third one is aimed at the writing of a checkpoint: the run folder is
