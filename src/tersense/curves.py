@@ -88,12 +88,12 @@ def read_figures(paths: list[Path], against: str) -> list[Curve]:
         text = _read_text(path)
         try:
             result = json.loads(text)
-            _require_alike(made, result)
             if "rows" in result:
                 title = f"{result['table']}: " if len(paths) > 1 else ""
                 _add_table(curves, title, result, against)
             else:
                 _add_evaluation(curves, result, against)
+            _require_alike(made, result)
         except TersenseError as error:
             raise TersenseError(f"{path}: {error}") from error
         except (ValueError, TypeError, LookupError, RecursionError) as error:
