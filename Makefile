@@ -2,6 +2,7 @@
 # make test    checks style and types and runs the tests
 # make docs    builds the documentation to site/
 # make setup   only sets up: leaves .venv/bin/tersense
+# make kills   kills a training 50 times, resumes it and compares (about 15 minutes)
 # make tools   installs what the tests run besides Python: simulator, synthesizer, compilers, browser
 
 PYTHON ?= python3
@@ -9,7 +10,7 @@ BIN := .venv/bin
 TOOLS := iverilog yosys gcc arm-none-eabi-gcc qemu-system-arm chromium
 PACKAGES := iverilog yosys gcc libc6-dev make gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm chromium
 
-.PHONY: demo test docs setup tools
+.PHONY: demo test docs setup tools kills
 
 demo: setup
 	$(BIN)/tersense demo -o demo
@@ -30,6 +31,9 @@ test: tools .venv/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2
+
+kills: .venv/.test
+	$(BIN)/python tests/long/kills.py --kills 50
 
 # Material tells on every build that it will be kept up until May 2027; we know.
 docs: .venv/.docs

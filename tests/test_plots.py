@@ -55,6 +55,45 @@ def test_a_training_is_read_up_to_the_line_that_was_cut_off(run):
     assert curves["loss"].name == "my-run"
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("config", "train", {"epochs": 10}), "train.epochs"),
+        (("config", "data", {"samples": 1000}), "data.samples"),
+        (("quick", True), "quick"),
+        (("protocols", {"overlapping": 4}), "protocols"),
+        (("pictures", {"Set11": "other"}), "pictures of Set11"),
+    ],
+)
+def test_tables_made_in_different_ways_are_not_drawn_together(tmp_path, change, said):
+    """Two runs of one table with another budget, data or stride would join to one curve."""
+    full = make_table(tmp_path / "a.json", "rates", [(0.25, 0.05, 30.0), (0.1, 0.05, 27.0)])
+    result = json.loads(full.read_text())
+    for row in result["rows"]:
+        row["protocol"] |= {"tests": ["Set11"], "protocols": {"overlapping": 2}}
+        row["protocol"] |= {"pictures": {"Set11": "one"}}
+        row["protocol"]["config"] |= {"train": {"epochs": 50}, "data": {"samples": 5000}}
+    full.write_text(json.dumps(result))
+    assert read_figures([full, full], "rate")
+    for row in result["rows"]:
+        *place, key, value = change
+        where = row["protocol"][place[0]] if place else row["protocol"]
+        where[key] = value
+    other = tmp_path / "b.json"
+    other.write_text(json.dumps(result))
+    with pytest.raises(TersenseError, match=rf"b\.json.*{said}.*apart"):
+        read_figures([full, other], "rate")
+
+
+def test_evaluations_at_different_strides_are_not_joined(tmp_path):
+    for number, (rate, stride) in enumerate([(0.1, 2), (0.25, 4)]):
+        result = {"model": f"block-r{number}", "data": "Set11", "protocol": "overlapping",
+                  "stride": stride, "rate": rate, "mean": {"psnr": 30.0}, "images": []}  # fmt: skip
+        (tmp_path / f"{number}.json").write_text(json.dumps(result))
+    with pytest.raises(TersenseError, match=r"other stride.*4 and not 2"):
+        read_figures([tmp_path / "0.json", tmp_path / "1.json"], "rate")
+
+
 def test_points_of_a_table_are_drawn_in_order_with_the_papers_beside(tmp_path):
     points = [(0.25, 0.05, 30.0), (0.1, 0.05, 27.0), (0.2, 0.05, None)]
     ours, paper = read_figures([make_table(tmp_path / "t.json", "rates", points, 25.0)], "rate")

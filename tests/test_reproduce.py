@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -173,6 +174,33 @@ def test_results_of_another_protocol_are_not_mixed_in(folders, tmp_path):
     run_table("rates", quick(folders, tmp_path), lambda text: None, experiments)
     with pytest.raises(TersenseError, match="other settings, data or protocol"):
         run_table("rates", quick(folders, tmp_path, epochs=2), lambda text: None, experiments)
+
+
+@pytest.mark.parametrize("which", ["train", "test"])
+def test_results_on_other_pictures_of_the_same_folder_are_not_mixed_in(folders, tmp_path, which):
+    train, test = tmp_path / "photos", tmp_path / "Set"
+    shutil.copytree(folders[0], train)
+    shutil.copytree(folders[1], test)
+    experiments = TABLES["rates"]()[:1]
+    options = quick((train, test), tmp_path / "out")
+    run_table("rates", options, lambda text: None, experiments)
+    run_table("rates", options, lambda text: None, experiments)
+    write_image({"train": train / "c.png", "test": test / "moon.png"}[which], data.camera())
+    with pytest.raises(TersenseError, match=r"other settings, data or protocol \(pictures\)"):
+        run_table("rates", options, lambda text: None, experiments)
+
+
+def test_results_of_before_pictures_were_noted_still_count(folders, tmp_path):
+    experiments = TABLES["rates"]()[:1]
+    options = quick(folders, tmp_path)
+    run_table("rates", options, lambda text: None, experiments)
+    path = tmp_path / experiments[0].name / "result.json"
+    result = json.loads(path.read_text())
+    del result["protocol"]["pictures"]
+    path.write_text(json.dumps(result))
+    done = []
+    run_table("rates", options, done.append, experiments)
+    assert done == [f"{experiments[0].label}: done before"]
 
 
 def test_experiments_side_by_side_give_the_same_figures(folders, tmp_path):

@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 
 import pytest
@@ -13,9 +12,12 @@ from safetensors.torch import load_file
 from skimage import data
 
 import tersense
-from tersense.config import build_config, read_config
+from processes import wait_until_there
+from tersense.cli import main
+from tersense.config import build_config, read_config, write_toml
 from tersense.errors import TersenseError
 from tersense.evaluate import score_picture
+from tersense.images import write_image
 from tersense.joint import JointNetwork
 from tersense.train import Run, open_run, train
 from tersense.watcher import Quiet
@@ -78,7 +80,7 @@ def test_a_stopped_run_continues_bit_for_bit(tmp_path):
 
 
 def test_a_run_stopped_in_the_middle_of_an_epoch_continues_bit_for_bit(tmp_path, monkeypatch):
-    monkeypatch.setattr("tersense.train._STEPS_BETWEEN_LOOKS", 7)
+    monkeypatch.setattr("tersense.looks._MOST_STEPS", 7)
     train(small_config(tmp_path / "whole"))
     config = small_config(tmp_path / "parts")
     hurried = replace(config, train=replace(config.train, seconds=1e-9))
@@ -120,9 +122,11 @@ def test_resuming_with_other_settings_is_refused(tmp_path):
         train(small_config(tmp_path / "run", train__lr=0.5), resume=True)
 
 
-def test_resuming_nothing_is_refused(tmp_path):
-    with pytest.raises(TersenseError, match="no run to resume"):
-        train(small_config(tmp_path / "run"), resume=True)
+def test_resuming_where_nothing_is_yet_begins(tmp_path):
+    """So one command serves for the first start and for every restart."""
+    train(small_config(tmp_path / "plain", train__epochs=1))
+    train(small_config(tmp_path / "run", train__epochs=1), resume=True)
+    assert_equal_weights(weights_of(tmp_path / "plain"), weights_of(tmp_path / "run"))
 
 
 def test_a_damaged_checkpoint_is_refused(tmp_path):
@@ -143,6 +147,61 @@ def test_the_run_folder_holds_its_settings(tmp_path):
     config = small_config(tmp_path / "run", train__epochs=1)
     train(config)
     assert read_config(tmp_path / "run/config.toml") == config
+
+
+def test_a_run_folder_is_enough_to_run_it_again(tmp_path, capsys):
+    (tmp_path / "first.toml").write_text(write_toml(small_config(tmp_path / "run")))
+    assert main(["train", str(tmp_path / "first.toml")]) == 0
+    settings = str(tmp_path / "run/config.toml")
+    assert main(["train", settings, "--set", f"train.out={tmp_path / 'again'}"]) == 0
+    assert_equal_weights(weights_of(tmp_path / "run"), weights_of(tmp_path / "again"))
+    records = [json.loads((tmp_path / n / "run.json").read_text()) for n in ("run", "again")]
+    assert records[0]["data"] == records[1]["data"]
+    session = records[0]["sessions"][0]
+    assert session["tersense"] == tersense.__version__
+    assert session["torch"] == torch.__version__
+    assert session["processes"] == 1
+    assert "command" in session
+
+
+def two_photographs(folder):
+    folder.mkdir()
+    write_image(folder / "a.png", data.astronaut())
+    write_image(folder / "b.png", data.coffee())
+    return folder
+
+
+def test_a_run_goes_on_with_its_own_pictures_only(tmp_path, refused):
+    """A picture of the same name and size, with one other pixel, is another picture."""
+    folder = two_photographs(tmp_path / "photographs")
+    given = {"data__train": str(folder)}
+    train(small_config(tmp_path / "run", train__epochs=1, **given))
+    before = {path: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    kept = (folder / "b.png").read_bytes()
+    changed = data.coffee().copy()
+    changed[7, 7] ^= 255
+    write_image(folder / "b.png", changed)
+    with refused("not those that", "2 then, 2 now"):
+        train(small_config(tmp_path / "run", train__epochs=2, **given), resume=True)
+    del before[tmp_path / "run/config.toml"]  # it may say more epochs
+    assert all(path.read_bytes() == content for path, content in before.items())
+    (folder / "b.png").write_bytes(kept)
+    train(small_config(tmp_path / "run", train__epochs=2, **given), resume=True)
+    sessions = json.loads((tmp_path / "run/run.json").read_text())["sessions"]
+    assert [session["step"] for session in sessions] == [0, 20]
+
+
+def test_going_on_with_another_version_is_told(tmp_path, capsys, refused):
+    config = small_config(tmp_path / "run", train__epochs=1)
+    train(config)
+    path = tmp_path / "run/run.json"
+    path.write_text(path.read_text().replace(torch.__version__, "2.11.0"))
+    (tmp_path / "config.toml").write_text(write_toml(config))
+    assert main(["train", str(tmp_path / "config.toml"), "--resume"]) == 0
+    assert "begun with torch 2.11.0" in capsys.readouterr().err
+    path.write_text("[]")
+    with refused(path, "remove it"):
+        train(config, resume=True)
 
 
 def test_batch_statistics_belong_to_the_frozen_patterns(tmp_path):
@@ -233,28 +292,32 @@ def test_pretraining_makes_a_better_start(tmp_path):
 @pytest.mark.parametrize("request_to_stop", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_leaves_a_checkpoint_and_the_run_continues(tmp_path, request_to_stop):
     config = small_config(tmp_path / "run", train__epochs=100_000)
-    from tersense.config import write_toml
-
     (tmp_path / "config.toml").write_text(write_toml(config))
     command = [sys.executable, "-m", "tersense", "train", str(tmp_path / "config.toml")]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    metrics, patience = tmp_path / "run/metrics.jsonl", time.monotonic() + 60
-    while not metrics.exists():
-        assert process.poll() is None
-        assert time.monotonic() < patience
+    wait_until_there(tmp_path / "run/metrics.jsonl", process)
     process.send_signal(request_to_stop)
     _, said = process.communicate(timeout=60)
-    assert process.returncode == 0
-    assert "asked to stop" in said
+    assert process.returncode == 128 + request_to_stop
+    assert "asked to stop" in said.splitlines()[-1]
+    assert "--resume" in said.splitlines()[-1]
     run = Run(config, Quiet())
     run.load_checkpoint()
     assert run.step == tersense.load(tmp_path / "run/model.safetensors").about["steps"]
 
 
+def test_training_leaves_the_choice_of_convolutions_as_it_was(tmp_path):
+    for before in (False, True):
+        torch.backends.cudnn.benchmark = before
+        train(small_config(tmp_path / str(before), train__epochs=1))
+        assert torch.backends.cudnn.benchmark is before
+    torch.backends.cudnn.benchmark = False
+
+
 def test_the_logged_loss_is_the_mean_of_the_epoch(tmp_path, monkeypatch):
-    monkeypatch.setattr("tersense.train._STEPS_BETWEEN_LOOKS", 7)
+    monkeypatch.setattr("tersense.looks._MOST_STEPS", 7)
     train(small_config(tmp_path / "looks", train__epochs=1))
-    monkeypatch.setattr("tersense.train._STEPS_BETWEEN_LOOKS", 1000)
+    monkeypatch.setattr("tersense.looks._MOST_STEPS", 1000)
     train(small_config(tmp_path / "once", train__epochs=1))
     losses = [
         json.loads((tmp_path / n / "metrics.jsonl").read_text())["loss"] for n in ("looks", "once")

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tersense import distributed
 from tersense.data import Track, ahead
 from tersense.errors import TersenseError, one_line
 from tersense.files import make_folder, require_writable_folder
@@ -65,8 +66,24 @@ def work_through(
 ) -> dict[Path, str]:
     """Read each source, a few ahead of the work, and do the work; return what failed and why.
 
-    A single task fails by raising, so that the caller gets the error itself.
+    A single task fails by raising, so that the caller gets the error itself. Several processes
+    (`distributed`) share the tasks; each returns all failures.
     """
+    mine = tasks[distributed.rank() :: distributed.count()]
+    single = len(tasks) == 1
+    parts = distributed.together(lambda: _work_off(mine, single, read, work, track, label))
+    failures = {path: why for part in distributed.gather(parts) for path, why in part.items()}
+    return {task.source: failures[task.source] for task in tasks if task.source in failures}
+
+
+def _work_off(
+    tasks: list[Task],
+    single: bool,
+    read: Callable[[Path], Any],
+    work: Callable[[Any, Path], None],
+    track: Track,
+    label: str,
+) -> dict[Path, str]:
     failures: dict[Path, str] = {}
 
     def try_to_read(task: Task) -> Any:
@@ -84,7 +101,7 @@ def work_through(
             make_folder(task.target.parent)
             work(content, task.target)
         except Exception as error:
-            if len(tasks) == 1:
+            if single:
                 raise
             failures[task.source] = one_line(error)
     return failures

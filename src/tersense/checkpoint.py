@@ -1,7 +1,7 @@
 """Keep the state of a training so that it can go on exactly where it stopped.
 
 A checkpoint is a safetensors file: the weights and statistics of the network, the moments of the
-optimiser, and a JSON object with the counters. No pickle.
+optimiser, the state of the random numbers, and a JSON object with the counters. No pickle.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from torch import nn
 from tersense.errors import TersenseError, one_line
 from tersense.files import written_whole
 
-_NETWORK, _OPTIMIZER = "network.", "optimizer."
+_NETWORK, _OPTIMIZER, _RANDOM = "network.", "optimizer.", "random."
 
 
 def write_checkpoint(
@@ -30,6 +30,9 @@ def write_checkpoint(
     for number, state in optimizer.state_dict()["state"].items():
         for key, value in state.items():
             tensors[f"{_OPTIMIZER}{number}.{key}"] = value
+    tensors[_RANDOM + "cpu"] = torch.get_rng_state()
+    if next(network.parameters()).is_cuda:
+        tensors[_RANDOM + "cuda"] = torch.cuda.get_rng_state()
     metadata = {"tersense": json.dumps(counters)}
     with written_whole(path) as partial:
         save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, partial, metadata)
@@ -56,21 +59,28 @@ def read_checkpoint(
         optimizer.load_state_dict({"state": state, "param_groups": groups})
         for group, rate in zip(optimizer.param_groups, learning_rates, strict=True):
             group["lr"] = rate  # the very tensor that the schedule writes to
+        if _RANDOM + "cpu" in tensors:  # old checkpoints have none
+            torch.set_rng_state(tensors[_RANDOM + "cpu"])
+        if _RANDOM + "cuda" in tensors and next(network.parameters()).is_cuda:
+            torch.cuda.set_rng_state(tensors[_RANDOM + "cuda"])
     except (SafetensorError, OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise TersenseError(f"{path} is not a checkpoint of this run: {one_line(error)}") from error
     return counters
 
 
 @contextlib.contextmanager
-def stop_requests() -> Iterator[Callable[[], bool]]:
-    """Turn Ctrl-C and SIGTERM into a question that the loop asks between steps."""
-    requested = False
+def stop_requests() -> Iterator[Callable[[], int]]:
+    """Turn Ctrl-C and SIGTERM into a question that the loop asks between steps.
+
+    The answer is the number of the signal, 0 if there was none.
+    """
+    requested = 0
 
     def remember(number: int, frame: Any) -> None:
         nonlocal requested
         if requested:  # asked twice: do not wait
             raise KeyboardInterrupt
-        requested = True
+        requested = number
 
     before = {}
     with contextlib.suppress(ValueError):  # only the main thread may set handlers

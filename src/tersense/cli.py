@@ -1,5 +1,6 @@
 """The command line: `tersense COMMAND`."""
 
+import functools
 import io
 import os
 import sys
@@ -15,6 +16,7 @@ from tersense.cli_bench import bench_app
 from tersense.cli_export import export_app, parse_size
 from tersense.cli_lab import DeviceOption, JsonOption, PrecisionOption, reproduce, train
 from tersense.cli_plot import plot_app
+from tersense.errors import AlreadyToldError
 
 if TYPE_CHECKING:
     from tersense.imager import Imager
@@ -50,13 +52,33 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+_SHARED = ("train", "sense", "reconstruct", "evaluate")  # by the processes of torchrun
+
+
 @app.callback()
 def _options(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show version.")
     ] = False,
 ) -> None:
-    pass
+    if os.environ.get("WORLD_SIZE", "1") != "1" and context.invoked_subcommand not in _SHARED:
+        raise typer.BadParameter(
+            f"{context.invoked_subcommand} runs in one process; start it without torchrun"
+        )
+
+
+def shared_by_processes(command: Callable[..., None]) -> Callable[..., None]:
+    """Let the processes that torchrun starts share the files of a command."""
+
+    @functools.wraps(command)
+    def run(*arguments: Any, **options: Any) -> None:
+        from tersense.distributed import process_group
+
+        with process_group():
+            command(*arguments, **options)
+
+    return run
 
 
 @app.command()
@@ -119,6 +141,7 @@ def info(
 
 
 @app.command()
+@shared_by_processes
 def sense(
     images: Annotated[
         list[Path], typer.Argument(metavar="IMAGE…", help="Pictures, or folders of them.")
@@ -148,9 +171,10 @@ def sense(
     """
     from tersense.batch import plan_tasks, work_through
     from tersense.console import ProgressDisplay, output
+    from tersense.distributed import rank, together
     from tersense.images import find_images, read_image
 
-    tasks = plan_tasks(images, out, ".tsm", find_images)
+    tasks = together(lambda: plan_tasks(images, out, ".tsm", find_images))
     imager = _load(model, rate, device)
 
     if len(tasks) > 1:
@@ -167,12 +191,13 @@ def sense(
             + ("" if measurements.header.mode == "L" else " of each channel")
         )
 
-    with ProgressDisplay() as display:
+    with ProgressDisplay(quiet=rank() > 0) as display:
         failures = work_through(tasks, take, work, display.track, "sensing")
     _report_failures(failures, len(tasks))
 
 
 @app.command()
+@shared_by_processes
 def reconstruct(
     measured: Annotated[
         list[Path], typer.Argument(metavar="Y.tsm…", help="Measurement files, or folders of them.")
@@ -215,12 +240,13 @@ def reconstruct(
 
     from tersense.batch import plan_tasks, work_through
     from tersense.console import ProgressDisplay, output
+    from tersense.distributed import rank, together
     from tersense.images import require_picture_suffix, write_image
     from tersense.measurements import MeasuredValues
     from tersense.models import find_by_patterns
 
     read, find = _choose_reader(measured, manifest, size)
-    tasks = plan_tasks(measured, out, ".png", find)
+    tasks = together(lambda: plan_tasks(measured, out, ".png", find))
     for task in tasks:
         require_picture_suffix(task.target)
 
@@ -239,12 +265,13 @@ def reconstruct(
             + (f"; {missing:.1%} of the measurements were missing" if missing else "")
         )
 
-    with ProgressDisplay() as display:
+    with ProgressDisplay(quiet=rank() > 0) as display:
         failures = work_through(tasks, read, work, display.track, "reconstructing")
     _report_failures(failures, len(tasks))
 
 
 @app.command()
+@shared_by_processes
 def evaluate(
     folder: Annotated[
         Path,
@@ -270,15 +297,23 @@ def evaluate(
 
     Example: tersense evaluate patches.h5 -m paper-r25 --json patches.json
     """
-    from tersense.console import ProgressDisplay, output, show_table
-    from tersense.evaluate import evaluate_folder, write_json
+    from tersense.console import ProgressDisplay
+    from tersense.distributed import first, rank
+    from tersense.evaluate import evaluate_folder
     from tersense.files import require_writable_folder
 
     if json:
         require_writable_folder(json)
     imager = _load(model, rate, device, precision)
-    with ProgressDisplay() as display:
+    with ProgressDisplay(quiet=rank() > 0) as display:
         result = evaluate_folder(imager, folder, stride, display.track)
+    first(lambda: _show_evaluation(result, json))
+
+
+def _show_evaluation(result: dict[str, Any], json: Path | None) -> None:
+    from tersense.console import output, show_table
+    from tersense.evaluate import write_json
+
     images, spread = result["images"], result["spread"]
     rows = [_score_row(image["name"], image) for image in images[:_MOST_ROWS]]
     if len(images) > _MOST_ROWS:
@@ -333,11 +368,16 @@ def _load(
 
 def _report_failures(failures: dict[Path, str], total: int) -> None:
     """Name the files that failed; the exit code says that some did."""
-    if failures:
+    from tersense.distributed import first
+
+    def tell() -> None:
         print(f"tersense: {len(failures)} of {total} files failed:", file=sys.stderr)
         for path, reason in failures.items():
             named = reason if str(path) in reason else f"{path}: {reason}"
             print(f"  {named}", file=sys.stderr)
+
+    if failures:
+        first(tell)
         raise typer.Exit(1)
 
 
@@ -371,6 +411,8 @@ def main(arguments: list[str] | None = None) -> int:
     except _CLICK_ERROR as error:
         message = error.format_message()
         return _fail(message) if message else 2  # without a command, the help has been shown
+    except AlreadyToldError:
+        return 2
     except (typer.Abort, KeyboardInterrupt):
         return _fail("interrupted", 130)
     except BrokenPipeError:
@@ -383,5 +425,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _fail(message: str, code: int = 2) -> int:
-    print("tersense: " + " ".join(message.split()), file=sys.stderr)
+    number = os.environ.get("RANK", "0")  # of a process that torchrun started
+    who = "tersense: " if number == "0" else f"tersense, process {number}: "
+    print(who + " ".join(message.split()), file=sys.stderr)
     return code

@@ -1,9 +1,13 @@
 """Commands for those who train and compare: train, reproduce, bench."""
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from tersense.errors import Interrupted
 
 # Modules that import torch are imported inside the commands, so that --help answers at once.
 
@@ -26,9 +30,14 @@ def train(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be repeated."),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue a stopped run.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue a run; begin it if there is none.")
+    ] = False,
 ) -> None:
     """Train patterns and reconstructor together.
+
+    Ctrl-C and SIGTERM stop it in good order, after a last checkpoint; the exit code is then 130 or
+    143, and --resume goes on. So it does after a kill or a power failure, to the same weights.
 
     Example: tersense train configs/paper.toml --set data.train=photos --set train.epochs=10
     """
@@ -37,7 +46,7 @@ def train(
     from tersense.train import train as run_training
 
     settings = read_config(config, changes)
-    with ProgressDisplay() as display:
+    with _exit_code_of_signal(), ProgressDisplay() as display:
         run_training(settings, resume, display)
 
 
@@ -103,7 +112,8 @@ def reproduce(
         train_folder, tuple(test_folders), out, epochs, seconds, stride, parallel, device, quick,
         tuple(only or ()), protocol,
     )  # fmt: skip
-    result = run_table(table, options, lambda text: output.print(text, markup=False))
+    with _exit_code_of_signal():
+        result = run_table(table, options, lambda text: output.print(text, markup=False))
     text = to_markdown(result)
     write_json(out / f"{table}.json", result)
     with written_whole(out / f"{table}.md") as partial:
@@ -120,3 +130,12 @@ def reproduce(
         plot_training(runs, out / f"{table}-training.png")
     learned = f", {out / table}-training.png how it was learned" if runs else ""
     output.print(f"{out / table}.png shows it{learned}")
+
+
+@contextlib.contextmanager
+def _exit_code_of_signal() -> Iterator[None]:
+    """Leave with what a shell expects of a program that a signal stopped."""
+    try:
+        yield
+    except Interrupted as stop:
+        raise typer.Exit(128 + stop.number) from stop

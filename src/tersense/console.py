@@ -25,15 +25,19 @@ class ProgressDisplay:
     """Show progress as a bar on a terminal and as plain lines, now and then, elsewhere.
 
     It is also a watcher of trainings (`tersense.watcher.Watcher`).
+
+    Args:
+        quiet: Show nothing: another process does.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, quiet: bool = False) -> None:
+        self._quiet = quiet
         self._bar: Progress | None = None
         self._task: TaskID | None = None
         self._spoke = time.monotonic()
 
     def __enter__(self) -> "ProgressDisplay":
-        if errors.is_terminal:
+        if errors.is_terminal and not self._quiet:
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
                        TimeRemainingColumn())  # fmt: skip
             self._bar = Progress(*columns, console=errors, transient=True)
@@ -54,7 +58,7 @@ class ProgressDisplay:
             if self._task is None:
                 self._task = self._bar.add_task(text, total=total)
             self._bar.update(self._task, completed=done, total=total, description=text)
-        elif time.monotonic() - self._spoke > _SECONDS_BETWEEN_LINES:
+        elif not self._quiet and time.monotonic() - self._spoke > _SECONDS_BETWEEN_LINES:
             self._spoke = time.monotonic()
             self.line(f"{done}/{total} {text}")
 

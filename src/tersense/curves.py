@@ -74,6 +74,7 @@ def read_figures(paths: list[Path], against: str) -> list[Curve]:
 
     Of a table, the overlapping protocol is taken where it was measured, as the paper did. Files of
     `evaluate` are joined if they differ in the rate of the model only (`block-r10`, `block-r25`).
+    Figures that were made in different ways (budget, pictures, stride) are refused.
 
     Args:
         paths: JSON files, of either kind.
@@ -82,6 +83,7 @@ def read_figures(paths: list[Path], against: str) -> list[Curve]:
     if against not in AXES:
         raise TersenseError(f"PSNR is drawn against {' or '.join(AXES)}, not {against!r}")
     curves: dict[str, Curve] = {}
+    made: dict[str, dict[str, Any]] = {}
     for path in paths:
         text = _read_text(path)
         try:
@@ -91,6 +93,7 @@ def read_figures(paths: list[Path], against: str) -> list[Curve]:
                 _add_table(curves, title, result, against)
             else:
                 _add_evaluation(curves, result, against)
+            _require_alike(made, result)
         except TersenseError as error:
             raise TersenseError(f"{path}: {error}") from error
         except (ValueError, TypeError, LookupError, RecursionError) as error:
@@ -100,6 +103,27 @@ def read_figures(paths: list[Path], against: str) -> list[Curve]:
     if not any(len(set(curve.x)) > 1 for curve in curves.values()):
         raise TersenseError(f"these figures are all of one {against}; give files of several")
     return [curve.sort() for curve in curves.values()]
+
+
+def _require_alike(made: dict[str, dict[str, Any]], result: dict[str, Any]) -> None:
+    """Refuse figures that were made in another way than those before them."""
+    if "rows" in result:
+        kind, protocol = "tables", result["rows"][0]["protocol"]
+        train, data = (protocol["config"].get(section, {}) for section in ("train", "data"))
+        conditions = {f"train.{key}": train.get(key) for key in ("epochs", "seconds", "batch")}
+        conditions |= {f"data.{key}": value for key, value in data.items()}
+        conditions |= {key: protocol.get(key) for key in ("quick", "tests", "protocols")}
+        conditions |= {f"pictures of {k}": v for k, v in protocol.get("pictures", {}).items()}
+    else:
+        kind = f"evaluations of {result['data']}, {result['protocol']}"
+        conditions = {"pictures": [image["name"] for image in result.get("images", [])]}
+        if result["protocol"] == OVERLAPPING:
+            conditions["stride"] = result["stride"]
+    before = made.setdefault(kind, conditions)
+    for key, value in conditions.items():
+        if before.get(key, value) != value:
+            said = "" if "pictures" in key else f", {value} and not {before[key]}"
+            raise TersenseError(f"made with other {key} than the file before{said}; draw it apart")
 
 
 def table_curves(result: dict[str, Any], against: str) -> list[Curve]:

@@ -26,7 +26,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from tersense.errors import TersenseError
-from tersense.files import make_folder, written_whole
+from tersense.files import locked, make_folder, remove_partials, written_whole
 from tersense.images import Picture, find_images, read_gray
 
 Item = TypeVar("Item")
@@ -96,17 +96,36 @@ class PackedPictures:
 
     def mean_and_std(self) -> tuple[float, float]:
         """Return μ and σ of the pixels; of an even selection where there are very many."""
-        block = 2**20
-        begins = range(0, self.pixels.numel(), block)
         histogram = torch.zeros(256, dtype=torch.int64, device=self.pixels.device)
-        for begin in begins[:: max(1, len(begins) // 512)]:
-            values = self.pixels[begin : begin + block].long()
-            histogram += torch.bincount(values, minlength=256)
+        for block in self._some_blocks():
+            histogram += torch.bincount(block.long(), minlength=256)
         share = histogram.double().cpu() / histogram.sum().item()
         level = torch.arange(256, dtype=torch.float64)
         mean = (share * level).sum().item()
         variance = (share * (level - mean) ** 2).sum().item()
         return mean, math.sqrt(variance) or 1.0
+
+    def describe(self) -> dict[str, Any]:
+        """Return what tells these pictures from others: numbers, and a hash.
+
+        The hash is of all sizes and of the pixels; of an even selection of them where there are
+        very many.
+        """
+        digest = hashlib.sha256()
+        for part in (self.heights, self.widths, *self._some_blocks()):
+            digest.update(part.cpu().numpy().tobytes())
+        return {
+            "pictures": len(self),
+            "pixels": self.pixels.numel(),
+            "sha256": digest.hexdigest(),
+            "left_out": self.skipped,
+        }
+
+    def _some_blocks(self) -> Iterator[Tensor]:
+        """Yield the pixels, or where there are very many an even selection, a megabyte a time."""
+        begins = range(0, self.pixels.numel(), 2**20)
+        for begin in begins[:: max(1, len(begins) // 512)]:
+            yield self.pixels[begin : begin + 2**20]
 
     def crops(self, locations: Tensor, size: int) -> Tensor:
         """Gather crops (N, size, size) uint8 at locations (N, 3)."""
@@ -321,22 +340,27 @@ def _patch_shape(path: Path, patches: Any) -> tuple[int, int, int]:
 def _open_cached(
     path: Path, crop: int, cache: Path, pack: Callable[..., _Index], track: Track
 ) -> PackedPictures:
-    """Use the packed file in the cache folder, after making it if it is missing or outdated."""
+    """Use the packed file in the cache folder, after making it if it is missing or outdated.
+
+    Several processes may share the folder: one packs, the others wait and map the same file.
+    """
     make_folder(cache)
     pixels_file, index_file = cache / "pixels.u8", cache / "index.safetensors"
     fingerprint = _fingerprint(path, crop)
-    index = _read_index(index_file, pixels_file, fingerprint)
-    if index is None:
-        # The index goes first and comes last: while it is there, the pixels belong to it.
-        index_file.unlink(missing_ok=True)
-        with written_whole(pixels_file) as partial, partial.open("wb") as sink:
-            index = pack(path, crop, sink, track)
-        sizes = torch.tensor(index.sizes, dtype=torch.int64)
-        metadata = {"fingerprint": fingerprint, "skipped": json.dumps(index.skipped)}
-        with written_whole(index_file) as partial:
-            save_file({"sizes": sizes}, partial, metadata)
-    total = pixels_file.stat().st_size
-    mapped = torch.from_file(str(pixels_file), shared=False, size=total, dtype=torch.uint8)
+    with locked(cache):
+        index = _read_index(index_file, pixels_file, fingerprint)
+        if index is None:
+            # The index goes first and comes last: while it is there, the pixels belong to it.
+            index_file.unlink(missing_ok=True)
+            remove_partials(cache)
+            with written_whole(pixels_file) as partial, partial.open("wb") as sink:
+                index = pack(path, crop, sink, track)
+            sizes = torch.tensor(index.sizes, dtype=torch.int64)
+            metadata = {"fingerprint": fingerprint, "skipped": json.dumps(index.skipped)}
+            with written_whole(index_file) as partial:
+                save_file({"sizes": sizes}, partial, metadata)
+        total = pixels_file.stat().st_size
+        mapped = torch.from_file(str(pixels_file), shared=False, size=total, dtype=torch.uint8)
     return index.pictures(mapped)
 
 

@@ -1,8 +1,24 @@
-"""The one exception for files and configurations that cannot be used."""
+"""What goes wrong: files and settings that cannot be used, and requests to stop."""
 
 
 class TersenseError(ValueError):
     """Say in one line what came, what is allowed and what to do."""
+
+
+class AlreadyToldError(TersenseError):
+    """An error that the first of several processes tells."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """A long work was asked to stop, and did so in good order.
+
+    Args:
+        number: Of the signal that asked.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"stopped by signal {number}")
+        self.number = number
 
 
 def one_line(error: BaseException) -> str:

@@ -11,8 +11,9 @@ times more measurements than the rate says, so the true number a pixel is always
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from tersense.camera import Camera
 from tersense.data import Track, is_patch_file, open_pictures, quietly
+from tersense.distributed import share_out
 from tersense.errors import TersenseError
 from tersense.files import written_whole
 from tersense.images import Picture, find_images, mirror_border, read_gray
@@ -111,6 +113,8 @@ def evaluate_folder(
 ) -> dict[str, Any]:
     """Evaluate a camera on all images of a folder, in gray, or on a file of patches.
 
+    Several processes (`distributed`) share the pictures; each returns all figures.
+
     Args:
         camera: The camera.
         folder: Images; broken ones are an error, because a mean over fewer misleads. Or an HDF5
@@ -123,19 +127,21 @@ def evaluate_folder(
         The figures of each picture, their means and their spread, ready for JSON.
     """
     source = Path(folder)
-    count, pictures = _named_pictures(source)
-    scores = [score_picture(camera, name, picture, stride)
-              for name, picture in track(pictures, "evaluating", count)]  # fmt: skip
+
+    def score(named: tuple[str, Callable[[], Picture]]) -> Score:
+        name, read = named
+        return score_picture(camera, name, read(), stride)
+
+    scores = share_out(_named_pictures(source), score, track, "evaluating")
     return summarize(camera, source.resolve().name, scores, stride)
 
 
-def _named_pictures(source: Path) -> tuple[int, Iterator[tuple[str, Picture]]]:
-    """Return the number of pictures in a folder or a file of patches, and them with their names."""
+def _named_pictures(source: Path) -> list[tuple[str, Callable[[], Picture]]]:
+    """Return the names of the pictures in a folder or a file of patches, and how to read each."""
     if is_patch_file(source) and source.exists():
         patches = open_pictures(source, crop=1)
-        return len(patches), ((str(n), patches.picture(n)) for n in range(len(patches)))
-    files = find_images(source)
-    return len(files), ((path.stem, read_gray(path)) for path in files)
+        return [(str(n), partial(patches.picture, n)) for n in range(len(patches))]
+    return [(path.stem, partial(read_gray, path)) for path in find_images(source)]
 
 
 def summarize(camera: Camera, data: str, scores: list[Score], stride: int | None) -> dict[str, Any]:
@@ -178,8 +184,8 @@ def _spread(values: list[float]) -> dict[str, Any]:
 def write_json(path: str | Path, result: dict[str, Any]) -> None:
     """Write a result as JSON, whole or not at all."""
     text = json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False)
-    with written_whole(path) as partial:
-        partial.write_text(text + "\n", encoding="utf-8")
+    with written_whole(path) as file:
+        file.write_text(text + "\n", encoding="utf-8")
 
 
 def _plain(value: Any) -> Any:

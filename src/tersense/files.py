@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 
 from tersense.errors import TersenseError, one_line
 
+_PARTIAL = ".partial-"
 _UMASK = os.umask(0)  # it can only be read by setting it
 os.umask(_UMASK)
 
@@ -28,7 +29,7 @@ def written_whole(path: str | Path) -> Iterator[Path]:
     partial = None
     try:
         path = path.resolve()  # a link stays, the file that it names is written
-        handle, name = tempfile.mkstemp(prefix=".", suffix=path.suffix, dir=path.parent)
+        handle, name = tempfile.mkstemp(prefix=_PARTIAL, suffix=path.suffix, dir=path.parent)
         os.close(handle)
         partial = Path(name)
         yield partial
@@ -56,7 +57,7 @@ def folder_written_whole(path: str | Path) -> Iterator[Path]:
     partial = None
     try:
         path = path.resolve()
-        partial = Path(tempfile.mkdtemp(prefix=".", dir=path.parent))
+        partial = Path(tempfile.mkdtemp(prefix=_PARTIAL, dir=path.parent))
         yield partial
         partial.chmod(0o777 & ~_UMASK)
         partial.replace(path)  # takes the place of an empty folder, but of no other
@@ -65,6 +66,28 @@ def folder_written_whole(path: str | Path) -> Iterator[Path]:
     finally:
         if partial:
             shutil.rmtree(partial, ignore_errors=True)
+
+
+def remove_partials(folder: Path) -> None:
+    """Remove what a process that was killed left half-written directly in a folder."""
+    for pattern in (f"{_PARTIAL}*", ".tmp??????"):  # the latter are safetensors' own
+        for partial in folder.glob(pattern):
+            partial.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Let one process at a time work in a folder; others wait. One that is killed lets go."""
+    try:
+        import fcntl
+
+        file = (folder / ".lock").open("w")
+    except (ImportError, PermissionError):  # not on Windows; and who cannot write disturbs nobody
+        yield
+        return
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _require_new_folder(path: Path) -> None:

@@ -1,11 +1,23 @@
-"""Replay a training step as a CUDA graph."""
+"""Make the most of steps that are all alike: replay one as a CUDA graph."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
 
 _EAGER_STEPS = 3  # before a graph is captured, libraries must have set themselves up
+
+
+@contextlib.contextmanager
+def fastest_convolutions() -> Iterator[None]:
+    """Let cuDNN try which convolution is fastest, which pays where all steps have one shape."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
 
 
 def replayed(step: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:

@@ -5,6 +5,7 @@ it on every test set by both protocols, and leaves `result.json` in a folder of 
 there already is not done again, and a training that was interrupted goes on.
 """
 
+import hashlib
 import json
 import multiprocessing
 import time
@@ -18,7 +19,7 @@ from tersense.camera import Camera
 from tersense.config import Config
 from tersense.data import open_pictures, resolve_source
 from tersense.devices import choose_device
-from tersense.errors import TersenseError
+from tersense.errors import Interrupted, TersenseError
 from tersense.evaluate import score_picture, summarize, write_json
 from tersense.experiments import (
     OVERLAPPING,
@@ -109,8 +110,8 @@ def _train(config: Config, tests: tuple[Path, ...]) -> tuple[Camera, dict[str, A
     begun = (Path(config.train.out) / "config.toml").exists()
     run = open_run(config, begun, Quiet())
     run.train()
-    if run.interrupted:
-        raise KeyboardInterrupt
+    if run.stopped_by:
+        raise Interrupted(run.stopped_by)
     camera = run.finish()
     return camera, {
         "steps": run.step,
@@ -148,8 +149,22 @@ def _protocol(experiment: Experiment, options: Options) -> dict[str, Any]:
         config["train"].pop(key)
     config["data"]["train"] = options.train.name
     tests = sorted(test.name for test in options.tests)
+    pictures = {test.name: _hash_pictures(test, contents=True) for test in options.tests}
+    if experiment.method == "train":
+        pictures["training"] = _hash_pictures(resolve_source(options.train), contents=False)
     return {"method": experiment.method, "config": config, "quick": options.quick,
-            "protocols": protocols(experiment, options), "tests": tests}  # fmt: skip
+            "protocols": protocols(experiment, options), "tests": tests,
+            "pictures": pictures}  # fmt: skip
+
+
+def _hash_pictures(source: Path, contents: bool) -> str:
+    """Return a hash of the names and sizes of the images of a folder, or of what they hold."""
+    digest = hashlib.sha256()
+    for path in find_images(source) if source.is_dir() else [source]:
+        digest.update(f"{path.name}|{path.stat().st_size}|".encode())
+        if contents:
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def _result_path(experiment: Experiment, options: Options) -> Path:
@@ -166,10 +181,13 @@ def _finished(experiment: Experiment, options: Options) -> bool:
     if not _result_path(experiment, options).exists():
         return False
     wanted = json.loads(json.dumps(_protocol(experiment, options)))
-    if _read_result(experiment, options)["protocol"] != wanted:
+    made = _read_result(experiment, options)["protocol"]
+    # Results of before a key was there say nothing about it.
+    others = [key for key, value in wanted.items() if made.get(key, value) != value]
+    if others:
         raise TersenseError(
-            f"{_result_path(experiment, options)} was made with other settings, data or protocol; "
-            "choose another --out, or remove it"
+            f"{_result_path(experiment, options)} was made with other settings, data or protocol "
+            f"({', '.join(others)}); choose another --out, or remove it"
         )
     return True
 

@@ -1,23 +1,32 @@
-"""The folder of a training: whose it is, and its log of figures, one JSON object a line."""
+"""The folder of a training: all that is needed to run it again, and its log of figures.
+
+`config.toml` has every setting, `run.json` the pictures, the versions and the commands,
+`metrics.jsonl` the figures, one JSON object a line.
+"""
 
 import json
 import math
+import platform
+import shlex
+import sys
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tersense.config import Config, read_config
-from tersense.errors import TersenseError
-from tersense.files import written_whole
+import torch
 
-_METRICS = "metrics.jsonl"
+from tersense import __version__
+from tersense.config import Config, read_config, write_toml
+from tersense.errors import TersenseError
+from tersense.files import make_folder, remove_partials, written_whole
+
+_METRICS, _RECORD = "metrics.jsonl", "run.json"
 
 
 def check_folder(folder: Path, config: Config, resume: bool) -> None:
     """Refuse to overwrite another run, or to continue one with other settings."""
     if not (folder / "config.toml").exists():
-        if resume:
-            raise TersenseError(f"{folder} holds no run to resume; leave --resume out")
         return
     if not resume:
         raise TersenseError(
@@ -37,10 +46,67 @@ def check_folder(folder: Path, config: Config, resume: bool) -> None:
                 )
 
 
+def prepare_folder(folder: Path, config: Config) -> None:
+    """Make the folder, note the settings, and remove what a killed process left."""
+    make_folder(folder)
+    remove_partials(folder)
+    with written_whole(folder / "config.toml") as partial:
+        partial.write_text(write_toml(config), encoding="utf-8")
+
+
+def record_session(folder: Path, data: dict[str, Any], **facts: Any) -> str:
+    """Add a session to the record of a run; return a warning if it may not go on to the bit.
+
+    Args:
+        folder: Of the run.
+        data: What tells its pictures from others; a run goes on with its own only.
+        facts: Of this session.
+    """
+    before = _read_record(folder)
+    if before["data"].get("sha256", data["sha256"]) != data["sha256"]:
+        raise TersenseError(
+            f"the pictures of data.train are not those that {folder} was begun with "
+            f"({before['data']['pictures']} then, {data['pictures']} now); bring them back, or "
+            "start a new run with --set train.out=…"
+        )
+    versions = {"tersense": __version__, "torch": torch.__version__,
+                "python": platform.python_version()}  # fmt: skip
+    program, *words = sys.argv
+    ours = Path(program).name in ("__main__.py", "tersense")
+    session = {
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "command": shlex.join(["tersense" if ours else program, *words]),
+        **facts,
+        **versions,
+    }
+    record = {"data": data, "sessions": [*before["sessions"], session]}
+    with written_whole(folder / _RECORD) as partial:
+        partial.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    others = [f"{name} {last[name]}" for last in before["sessions"][-1:] for name in versions
+              if last.get(name, versions[name]) != versions[name]]  # fmt: skip
+    return f"begun with {', '.join(others)}: the last digits may differ" if others else ""
+
+
+def _read_record(folder: Path) -> dict[str, Any]:
+    path = folder / _RECORD
+    if not path.exists():
+        return {"data": {}, "sessions": []}
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(record["data"], dict) and isinstance(record["sessions"], list):
+            return dict(record)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        pass
+    raise TersenseError(f"{path} is no record of a run; remove it to go on without")
+
+
 def append_metrics(folder: Path, entry: dict[str, Any]) -> None:
     """Add one entry to the log."""
-    with (folder / _METRICS).open("a", encoding="utf-8") as file:
-        file.write(json.dumps(entry) + "\n")
+    try:
+        with (folder / _METRICS).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
+    except OSError as error:
+        raise TersenseError(f"cannot write {folder / _METRICS}: {error.strerror}") from error
 
 
 def forget_metrics_after(folder: Path, step: int) -> None:

@@ -2,7 +2,7 @@
 
 The network and its loss are in `joint`; the loop is the same for every reconstructor. Everything
 random is a function of the seed and the epoch, so a run that was stopped continues as if it never
-had been.
+had been. Several processes (`distributed`) train as one does: each takes its part of every batch.
 """
 
 import math
@@ -10,6 +10,7 @@ import platform
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,26 +18,31 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tersense import __version__
+from tersense import __version__, distributed
 from tersense.camera import NetworkCamera
 from tersense.checkpoint import read_checkpoint, stop_requests, write_checkpoint
-from tersense.config import Config, write_toml
+from tersense.config import Config
 from tersense.data import CropSampler, PackedPictures, open_pictures
 from tersense.devices import choose_device
-from tersense.errors import TersenseError
+from tersense.errors import Interrupted, TersenseError
 from tersense.evaluate import score_picture
-from tersense.files import make_folder, written_whole
-from tersense.graphs import replayed
+from tersense.graphs import fastest_convolutions, replayed
 from tersense.imager import Imager
 from tersense.images import Picture, find_images, read_gray
 from tersense.joint import JointNetwork
+from tersense.looks import Looks
 from tersense.models import load, write_model
 from tersense.muon import Muon
-from tersense.run_folder import append_metrics, check_folder, forget_metrics_after
+from tersense.run_folder import (
+    append_metrics,
+    check_folder,
+    forget_metrics_after,
+    prepare_folder,
+    record_session,
+)
 from tersense.schedule import learning_rates
 from tersense.watcher import Quiet, Watcher
 
-_STEPS_BETWEEN_LOOKS = 100  # looking at the loss makes the host wait for the GPU
 _SETTLING_BATCHES = 20
 
 
@@ -52,6 +58,7 @@ class Run:
         self.config, self.watcher = config, watcher
         self.device = choose_device(config.train.device)
         self.folder = Path(config.train.out)
+        self.checkpoint = self.folder / "checkpoint.safetensors"
         data, train = config.data, config.train
         self.pictures = open_pictures(data.train, data.crop, data.cache, watcher.track).to(
             self.device
@@ -66,8 +73,14 @@ class Run:
                 f"an epoch of {len(self.sampler)} crops is smaller than a batch of "
                 f"{train.batch}; lower train.batch or raise data.samples"
             )
+        if train.batch < distributed.count():
+            raise TersenseError(
+                f"train.batch = {train.batch} leaves some of {distributed.count()} processes "
+                "without a crop; raise it, or start fewer"
+            )
         torch.manual_seed(train.seed)
         self.network = JointNetwork(config, *self.pictures.mean_and_std())
+        distributed.share_statistics(self.network)
         if not any(w.requires_grad for w in self.network.reconstructor.parameters()):
             raise TersenseError(
                 f"the reconstructor {config.reconstructor['name']} has no weights to train; "
@@ -91,7 +104,8 @@ class Run:
         )
         self._rates = (train.lr, train.lr)
         self.step = 0
-        self.interrupted = False
+        self.stopped_by = 0  # the number of a signal
+        self.looks = Looks()
         self.seconds = 0.0  # of steps alone, over all sessions of this run
 
     @property
@@ -109,18 +123,18 @@ class Run:
             + (f" (left out: {skipped})" if skipped else "")
             + f"; {len(sensor.theta)} patterns of {sensor.window}×{sensor.window}, "
             f"{weights:,} weights; {self.total_steps} steps on {self.device}"
+            + (f", {distributed.count()} processes" if distributed.count() > 1 else "")
         )
 
     def train(self) -> str:
         """Train to the end, the time limit or a request to stop; return why it ended."""
         if self.step == 0:
             self.network.reconstructor.prepare(self.network.sensor.theta, self._normalised())
-        torch.backends.cudnn.benchmark = True  # all steps have the same shapes
         train_step = self.make_step()
         limit = self.config.train.seconds or math.inf
         if self.seconds >= limit:
             return f"the time limit of {limit:g} s was reached before"
-        with stop_requests() as stop:
+        with stop_requests() as stop, fastest_convolutions():
             while self.step < self.total_steps:
                 epoch, done = divmod(self.step, self.steps_per_epoch)
                 why = self._train_epoch(train_step, epoch, done, limit, stop)
@@ -140,44 +154,52 @@ class Run:
         epoch: int,
         done: int,
         limit: float,
-        stop: Callable[[], bool],
+        stop: Callable[[], int],
     ) -> str:
         """Train from step `done` of an epoch to its end; return why it stopped before, or ""."""
-        batch = self.config.train.batch
         locations = self.sampler.epoch(epoch)
         losses = torch.zeros((), device=self.device)
         epoch_loss, seen, began = 0.0, 0, time.perf_counter()
         for number in range(done, self.steps_per_epoch):
             self._set_learning_rates()
-            losses += train_step(locations[number * batch : (number + 1) * batch])
+            losses += train_step(self._my_part(locations, number))
             self.step += 1
             seen += 1
             ended = number + 1 == self.steps_per_epoch
-            if not (ended or stop() or seen == _STEPS_BETWEEN_LOOKS):
+            if not (ended or self.looks.due(seen, stop())):
                 continue
             loss = losses.item() / seen
             now = time.perf_counter()
-            self.seconds += now - began
-            if not math.isfinite(loss):
-                kept = (self.folder / "checkpoint.safetensors").exists()
-                raise TersenseError(
-                    f"the loss became {loss} near step {self.step}"
-                    + (f"; the last good checkpoint stays in {self.folder}" if kept else "")
-                    + "; train again with a lower train.lr"
-                )
+            loss, seconds, asked = self.looks.agree(loss, now - began, seen, stop())
+            self.seconds += seconds
+            distributed.together(partial(self._require_finite, loss))
             epoch_loss += loss * seen
             self.watcher.progress(self.step, self.total_steps, f"loss {loss:.3f}")
             if ended:
                 mean = epoch_loss / (self.steps_per_epoch - done)
                 self._log(epoch=epoch + 1, loss=mean, lr=self.learning_rate.item())
-            if stop() and self.step < self.total_steps:
-                self.interrupted = True
+            if asked and self.step < self.total_steps:
+                self.stopped_by = asked
                 return "it was asked to stop"
             if self.seconds >= limit and self.step < self.total_steps:
                 return f"the time limit of {limit:g} s is reached"
             losses.zero_()
             seen, began = 0, now
         return ""
+
+    def _my_part(self, locations: Tensor, number: int) -> Tensor:
+        """Return the locations in one batch of an epoch that this process trains on."""
+        batch = self.config.train.batch
+        return locations[number * batch : (number + 1) * batch][distributed.my_part(batch)]
+
+    def _require_finite(self, loss: float) -> None:
+        if not math.isfinite(loss):
+            kept = f"; the last good checkpoint stays in {self.folder}"
+            raise TersenseError(
+                f"the loss became {loss} near step {self.step}"
+                + (kept if self.checkpoint.exists() else "")
+                + "; train again with a lower train.lr"
+            )
 
     def _set_learning_rates(self) -> None:
         epoch = self.step / self.steps_per_epoch
@@ -189,9 +211,12 @@ class Run:
 
     def make_step(self) -> Callable[[Tensor], Tensor]:
         """Return the function that trains on the crops at given locations and gives the loss."""
-        network: Callable[[Tensor], Tensor] = self.network
+        network: Callable[[Tensor], Tensor] = distributed.averaging(self.network)
         if self.config.train.compile and not self.network.reconstructor.compile_parts():
-            network = torch.compile(self.network, dynamic=False)
+            network = torch.compile(network, dynamic=False)
+        batch, part = self.config.train.batch, distributed.my_part(self.config.train.batch)
+        # The mean over processes is the mean over the batch only where all have as many crops.
+        weight = (part.stop - part.start) * distributed.count() / batch
         half = self.config.train.precision == "bfloat16" or (
             self.config.train.precision == "auto" and self.device.type == "cuda"
         )
@@ -202,6 +227,8 @@ class Run:
             # Weights are cast anew in every step: a graph cannot keep a cache outside itself.
             with torch.autocast(self.device.type, torch.bfloat16, half, cache_enabled=False):
                 loss = network(crops)
+            if weight != 1:
+                loss = loss * weight
             self.optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             if clip:
@@ -210,7 +237,7 @@ class Run:
             return loss.detach()
 
         on_device = self.device.type == "cuda" and self.pictures.pixels.is_cuda
-        return replayed(step) if on_device else step
+        return replayed(step) if on_device and distributed.count() == 1 else step
 
     def crops(self, locations: Tensor) -> Tensor:
         """Return the crops (N, c, c) uint8 at given locations, where the network is."""
@@ -237,9 +264,9 @@ class Run:
         for norm in norms:
             norm.reset_running_stats()
             norm.momentum = None  # a plain average over all batches
-        batch, locations = self.config.train.batch, self.sampler.epoch(0)
+        locations = self.sampler.epoch(0)
         for number in range(min(_SETTLING_BATCHES, self.steps_per_epoch) if norms else 0):
-            self.network(self.crops(locations[number * batch : (number + 1) * batch]))
+            self.network(self.crops(self._my_part(locations, number)))
         for norm, momentum in zip(norms, momenta, strict=True):
             norm.momentum = momentum
 
@@ -265,7 +292,7 @@ class Run:
         self.settle()
         self.network.eval()
         camera = self.network.to_camera("validation", {})
-        scores = [score_picture(camera, name, picture) for name, picture in self.validation]
+        scores = distributed.share_out(self.validation, lambda named: score_picture(camera, *named))
         self.network.train()
         psnr = float(np.mean([score.psnr for score in scores]))
         self._log(validation_psnr=psnr)
@@ -273,30 +300,33 @@ class Run:
 
     def save_checkpoint(self) -> None:
         """Write everything that is needed to continue, unless it is beyond repair."""
+        distributed.first(self._write_checkpoint)
+
+    def _write_checkpoint(self) -> None:
         if not all(bool(w.isfinite().all()) for w in self.network.parameters()):
             raise TersenseError(
                 f"weights became infinite or NaN by step {self.step}; train again with a lower "
                 "train.lr"
             )
-        write_checkpoint(
-            self.folder / "checkpoint.safetensors",
-            self.network,
-            self.optimizer,
-            {"step": self.step, "seconds": self.seconds},
-        )
+        counters = {"step": self.step, "seconds": self.seconds}
+        try:
+            write_checkpoint(self.checkpoint, self.network, self.optimizer, counters)
+        except TersenseError as error:
+            kept = "; the one before it stays" if self.checkpoint.exists() else ""
+            raise TersenseError(f"{error}{kept}; --resume continues when it can be") from error
 
     def load_checkpoint(self) -> None:
-        """Continue from the last checkpoint of the run folder."""
-        path = self.folder / "checkpoint.safetensors"
+        """Continue from the last checkpoint of the run folder, if there is one."""
+        if not self.checkpoint.exists():
+            return
         given = self.network.sensor.theta.clone()
-        state = read_checkpoint(path, self.network, self.optimizer)
+        state = read_checkpoint(self.checkpoint, self.network, self.optimizer)
         if self.config.sensing.patterns and not torch.equal(given, self.network.sensor.theta):
             raise TersenseError(
                 f"{self.config.sensing.patterns} holds other patterns than when this run began; "
                 "start a new one"
             )
         self.step, self.seconds = int(state["step"]), float(state["seconds"])
-        forget_metrics_after(self.folder, self.step)
 
     def finish(self) -> NetworkCamera:
         """Settle and return the camera as it is now; write the model file of a ternary one."""
@@ -318,13 +348,12 @@ class Run:
         self.network.eval()
         camera = self.network.to_camera(self.folder.name, about)
         if isinstance(camera, Imager):
-            write_model(self.folder / "model.safetensors", camera)
+            distributed.first(lambda: write_model(self.folder / "model.safetensors", camera))
         return camera
 
     def _log(self, **values: float) -> None:
-        append_metrics(
-            self.folder, {"step": self.step, "seconds": round(self.seconds, 3), **values}
-        )
+        entry = {"step": self.step, "seconds": round(self.seconds, 3), **values}
+        distributed.first(lambda: append_metrics(self.folder, entry))
 
 
 def train(config: Config, resume: bool = False, watcher: Watcher | None = None) -> NetworkCamera:
@@ -334,31 +363,49 @@ def train(config: Config, resume: bool = False, watcher: Watcher | None = None) 
         config: All settings; results go to `config.train.out`.
         resume: Continue the run that this folder holds.
         watcher: Who is told how it goes.
+
+    Raises:
+        Interrupted: Ctrl-C or SIGTERM came; a checkpoint and the model so far are written.
     """
-    watcher = watcher or Quiet()
-    run = open_run(config, resume, watcher)
+    with distributed.process_group():
+        watcher = watcher if watcher and distributed.rank() == 0 else Quiet()
+        return _train(open_run(config, resume, watcher), watcher)
+
+
+def _train(run: Run, watcher: Watcher) -> NetworkCamera:
     why = run.train()
     camera = run.finish()
-    watcher.line(f"{why}: step {run.step}, {run.seconds:.1f} s of steps")
-    if run.step < run.total_steps:
-        watcher.line("--resume continues it")
     if isinstance(camera, Imager):
         watcher.line(f"the model: {run.folder / 'model.safetensors'}")
+    later = "; --resume continues it" if run.step < run.total_steps else ""
+    watcher.line(f"{why}: step {run.step}, {run.seconds:.1f} s of steps{later}")
+    if run.stopped_by:
+        raise Interrupted(run.stopped_by)
     return camera
 
 
 def open_run(config: Config, resume: bool, watcher: Watcher) -> Run:
     """Set up a run and its folder, at its last checkpoint if it is resumed."""
     folder = Path(config.train.out)
-    check_folder(folder, config, resume)
-    run = Run(config, watcher)
+    distributed.first(lambda: check_folder(folder, config, resume))
+    run = distributed.together(lambda: Run(config, watcher))
     watcher.line(run.describe())
-    make_folder(folder)
-    with written_whole(folder / "config.toml") as partial:
-        partial.write_text(write_toml(config), encoding="utf-8")
-    if resume and (folder / "checkpoint.safetensors").exists():
-        run.load_checkpoint()
+    distributed.first(lambda: prepare_folder(folder, config))
+    if resume:
+        distributed.together(run.load_checkpoint)
+        distributed.require_same(
+            run.step, f"the processes see different checkpoints; {folder} must be on a shared disk"
+        )
+    data = distributed.require_same(
+        run.pictures.describe(), "the processes see different pictures in data.train"
+    )
+    facts = {"step": run.step, "machine": _machine(run.device), "processes": distributed.count()}
+    warning = distributed.first(lambda: record_session(folder, data, **facts))
+    if resume:
+        distributed.first(lambda: forget_metrics_after(folder, run.step))
         watcher.line(f"continuing at step {run.step} of {run.total_steps}")
+    if warning:
+        watcher.line(warning)
     return run
 
 
