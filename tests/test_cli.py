@@ -148,12 +148,12 @@ def truncated_model(tmp_path):
 
 def unknown_model(tmp_path):
     arguments = ["sense", tmp_path / "photo.png", "-o", tmp_path / "out.tsm"]
-    return [*arguments, "-m", "paper-r99"], "built in: block-r10, block-r25, paper-r25"
+    return [*arguments, "-m", "paper-r99"], "built in: block-r01, block-r04, block-r10"
 
 
 def impossible_rate(tmp_path):
     arguments = ["sense", tmp_path / "photo.png", "-o", tmp_path / "out.tsm"]
-    return [*arguments, "--rate", "0.6"], "rate 0.6 needs 614 rows, but block-r25 has 256"
+    return [*arguments, "--rate", "0.6"], "rate 0.6 needs 614 rows, but lapped-r25 has 256"
 
 
 def rate_of_nothing(tmp_path):

@@ -27,6 +27,13 @@ def test_warm_up_rises_in_a_line():
     assert rates == pytest.approx([0.25, 0.5, 0.75, 1, 1, 1])
 
 
+def test_patterns_may_learn_at_a_rate_of_their_own():
+    train = TrainConfig(schedule="cosine", lr=0.1, lr_patterns=0.3, epochs=10)
+    network, patterns = learning_rates(train, 0, 5.0, 0.0)
+    assert network == pytest.approx(0.05)
+    assert patterns == pytest.approx(0.15)
+
+
 @pytest.mark.parametrize("schedule", ["steps", "cosine"])
 def test_patterns_freeze_while_the_network_goes_on(schedule):
     train = TrainConfig(schedule=schedule, epochs=10, freeze_epochs=6)

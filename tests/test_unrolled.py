@@ -1,5 +1,7 @@
 """The unrolled reconstructor: any camera, any size, gradients, tiles, rates."""
 
+import functools
+
 import numpy as np
 import pytest
 import torch
@@ -14,6 +16,7 @@ from tersense.errors import TersenseError
 from tersense.imager import Imager
 from tersense.joint import JointNetwork
 from tersense.joint import _some_first_rows as some_first_rows
+from tersense.nesting import most_telling_first
 from tersense.recon.unrolled import UnrolledOptions, UnrolledReconstructor
 from tersense.sensing import Geometry, SensingOperator
 from tersense.ternary import TernarySensor
@@ -182,11 +185,50 @@ def test_a_larger_window_starts_with_the_patterns_in_its_middle():
     assert np.count_nonzero(phi) == np.count_nonzero(trained.phi)
 
 
+def test_a_nested_camera_starts_with_the_most_telling_patterns():
+    trained = small_imager()
+    nested = settings(rate=0.25)
+    nested.reconstructor["nested"] = True
+    network = JointNetwork(nested, 120.0, 60.0)
+    network.start_from(trained)
+    order = most_telling_first(trained.patterns)
+    assert list(order) != sorted(order)
+    np.testing.assert_array_equal(network.sensor.freeze().phi, trained.phi[order])
+
+
+def test_dense_sensing_starts_as_the_ternary_camera():
+    trained = small_imager()
+    network = JointNetwork(settings(rate=0.25, kind="float"), 120.0, 60.0)
+    network.start_from(trained)
+    picture = torch.rand(24, 24)
+    alpha = trained.operator.alpha[:, None, None]
+    phi, ones = network.sensor()
+    dense = SensingOperator(phi, 8, ones).forward(picture)
+    torch.testing.assert_close(dense, alpha * trained.operator.forward(picture))
+
+
+def test_compiled_phases_give_the_same_gradients(monkeypatch):
+    compile_traced = functools.partial(torch.compile, backend="aot_eager")  # no C++ compiler
+    monkeypatch.setattr(torch, "compile", compile_traced)
+    torch.manual_seed(5)
+    config = settings(rate=0.25)
+    networks = [JointNetwork(config, 120.0, 60.0) for _ in range(2)]
+    networks[1].load_state_dict(networks[0].state_dict())
+    assert networks[1].reconstructor.compile_parts()
+    pixels = torch.randint(0, 256, (2, 16, 16), dtype=torch.uint8)
+    for network in networks:
+        network.train()(pixels).backward()
+    for (name, plain), compiled in zip(
+        networks[0].named_parameters(), networks[1].parameters(), strict=True
+    ):
+        torch.testing.assert_close(compiled.grad, plain.grad, msg=name, rtol=1e-3, atol=1e-5)
+
+
 def test_a_training_does_not_start_from_another_network():
     config = build_config(
         {"sensing": {"window": 8, "stride": 8}, "reconstructor": {"name": "unrolled"}}
     )
-    with pytest.raises(TersenseError, match=r"set \[reconstructor\] to the same"):
+    with pytest.raises(TersenseError, match="weights do not fit unrolled with"):
         JointNetwork(config, 120.0, 60.0).start_from(small_imager())
 
 

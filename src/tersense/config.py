@@ -78,8 +78,10 @@ class TrainConfig:
         seconds: Stop after this time at the latest; 0 for no limit.
         start: A model to begin with: its reconstructor, and its patterns where they fit.
         batch: Crops a step.
+        optimizer: adam, or muon (for the reconstructor's weight matrices; see `muon`).
         loss: squared (summed over a crop, the paper's) or charbonnier (a smooth absolute error).
-        lr: Learning rate of Adam.
+        lr: Learning rate; the same for Adam and Muon.
+        lr_patterns: Learning rate of the patterns, where it is another; 0 for the same.
         schedule: steps (see `lr_decay`) or cosine (falls to zero by the last epoch, or by the time
             limit where that comes first).
         lr_decay: Factor on the learning rate every `lr_decay_epochs`.
@@ -102,8 +104,10 @@ class TrainConfig:
     seconds: float = 0.0
     start: str = ""
     batch: int = 5000
+    optimizer: str = "adam"
     loss: str = "squared"
     lr: float = 0.01
+    lr_patterns: float = 0.0
     schedule: str = "steps"
     lr_decay: float = 0.6
     lr_decay_epochs: int = 5
@@ -229,9 +233,11 @@ def _check(config: Config) -> Config:
     for name in ("lr", "lr_decay"):
         value = getattr(train, name)
         _require(0 < value < math.inf, f"train.{name}", value, "above 0 and finite")
-    for name in ("seconds", "freeze_epochs", "warmup", "clip", "l2", "seed"):
+    for name in ("seconds", "lr_patterns", "freeze_epochs", "warmup", "clip", "l2", "seed"):
         value = getattr(train, name)
         _require(0 <= value < math.inf, f"train.{name}", value, "at least 0 and finite")
+    _require(train.optimizer in ("adam", "muon"), "train.optimizer", train.optimizer,
+             "adam or muon")  # fmt: skip
     _require(train.loss in ("squared", "charbonnier"), "train.loss", train.loss,
              "squared or charbonnier")  # fmt: skip
     _require(train.schedule in ("steps", "cosine"), "train.schedule", train.schedule,

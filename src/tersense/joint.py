@@ -17,6 +17,7 @@ from tersense.errors import TersenseError
 from tersense.fixed import FixedSensor, read_patterns
 from tersense.imager import Imager
 from tersense.models import build_reconstructor
+from tersense.nesting import most_telling_first
 from tersense.sensing import Geometry, SensingOperator
 from tersense.ternary import Selection, TernarySensor
 
@@ -68,23 +69,26 @@ class JointNetwork(nn.Module):
 
     @torch.no_grad()
     def start_from(self, imager: Imager) -> None:
-        """Take over a trained reconstructor, and its patterns if they have our shape."""
+        """Take over a trained reconstructor, and its patterns as far as they fit."""
         ours, theirs = self.reconstructor, imager.reconstructor
-        if (ours.registered_name, ours.options) != (theirs.registered_name, theirs.options):
-            raise TersenseError(
-                f"{imager.name} has the reconstructor {theirs.registered_name} with "
-                f"{theirs.options}; set [reconstructor] to the same to start from it"
-            )
         try:
+            if ours.registered_name != theirs.registered_name:
+                raise RuntimeError("another network")
             ours.load_state_dict(theirs.state_dict())
         except RuntimeError as error:
             raise TersenseError(
-                f"{imager.name} was trained for {len(imager.patterns)} patterns of "
-                f"{imager.patterns.window}×{imager.patterns.window}, and its reconstructor fits "
-                "no others"
+                f"{imager.name} has the reconstructor {theirs.registered_name} with "
+                f"{theirs.options} for {len(imager.patterns)} patterns of "
+                f"{imager.patterns.window}×{imager.patterns.window}; its weights do not fit "
+                f"{ours.registered_name} with {ours.options} for {len(self.sensor.theta)} of "
+                f"{self.sensor.window}×{self.sensor.window}"
             ) from error
-        if isinstance(self.sensor, TernarySensor):
-            self.sensor.start_from(imager.patterns, imager.operator.alpha)
+        if not isinstance(self.sensor, FixedSensor):
+            patterns, alpha = imager.patterns, imager.operator.alpha
+            if ours.any_rate and not theirs.any_rate:
+                order = most_telling_first(patterns)
+                patterns, alpha = patterns.in_order(order), alpha[torch.from_numpy(order)]
+            self.sensor.start_from(patterns, alpha)
 
     @torch.no_grad()
     def to_camera(self, name: str, about: dict[str, Any]) -> NetworkCamera:

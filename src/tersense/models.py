@@ -28,7 +28,7 @@ from tersense.ternary import Patterns
 
 FORMAT = 1
 ZOO = Path(__file__).parent / "zoo"
-ALIASES = {"default": "block-r25"}
+ALIASES = {"default": "lapped-r25"}
 PRECISIONS = ("float32", "bfloat16")
 _WEIGHTS = "reconstructor."
 _USUAL_PIXELS = 116.18, 68.64  # mean and deviation of photographs, as in the paper's code

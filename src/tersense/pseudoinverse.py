@@ -37,16 +37,17 @@ def inverse_gram(operator: SensingOperator, damping: float | Tensor = 0.01) -> T
     grid = 2 * _REACH * reach + 1
     around = (grid - gram.shape[-1]) // 2
     torus = torch.fft.ifftshift(F.pad(gram, (around,) * 4), dim=(-2, -1))
-    waves = torch.fft.fft2(torus).permute(2, 3, 0, 1)  # an m×m matrix for every frequency
-    kernel: Tensor = torch.fft.ifft2(invert(waves + damped).permute(2, 3, 0, 1)).real
+    waves = torch.fft.rfft2(torus).permute(2, 3, 0, 1)  # an m×m matrix for every frequency
+    inverse = invert(waves + damped).permute(2, 3, 0, 1)
+    kernel: Tensor = torch.fft.irfft2(inverse, s=(grid, grid))
     return torch.fft.fftshift(kernel, dim=(-2, -1)).contiguous()  # type: ignore[no-any-return]
 
 
 def convolve_windows(kernel: Tensor, y: Tensor) -> Tensor:
-    """Apply a convolution over windows (m, m, t, t) to measurements y (N, m, h, w)."""
+    """Apply a symmetric convolution over windows (m, m, t, t) to measurements y (N, m, h, w)."""
     if kernel.shape[-1] == 1:
         return F.linear(y.movedim(1, -1), kernel[:, :, 0, 0].T).movedim(-1, 1)
-    return F.conv_transpose2d(y, kernel, padding=kernel.shape[-1] // 2)
+    return F.conv2d(y, kernel, padding=kernel.shape[-1] // 2)
 
 
 def invert(matrices: Tensor) -> Tensor:

@@ -25,4 +25,5 @@ def learning_rates(
         rate = train.lr * (1 + math.cos(math.pi * progress)) / 2
     rate *= min(1.0, (step + 1) / train.warmup) if train.warmup else 1.0
     frozen = train.freeze_epochs and progress >= train.freeze_epochs / train.epochs
-    return rate, 0.0 if frozen else rate
+    of_patterns = rate * (train.lr_patterns or train.lr) / train.lr
+    return rate, 0.0 if frozen else of_patterns

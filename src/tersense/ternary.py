@@ -191,6 +191,10 @@ class Patterns:
         """Return the first `count` patterns: the camera at a lower rate."""
         return Patterns(self.phi[:count], self.stride)
 
+    def in_order(self, rows: NDArray[np.intp]) -> "Patterns":
+        """Return the same patterns in another order."""
+        return Patterns(self.phi[rows], self.stride)
+
     @property
     def window(self) -> int:
         """W, the side of a pattern in pixels."""

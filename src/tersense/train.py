@@ -32,6 +32,7 @@ from tersense.images import Picture, find_images, read_gray
 from tersense.joint import JointNetwork
 from tersense.looks import Looks
 from tersense.models import load, write_model
+from tersense.muon import Muon
 from tersense.run_folder import (
     append_metrics,
     check_folder,
@@ -92,10 +93,10 @@ class Run:
         self.sensor_rate = self.learning_rate.clone()  # 0 once the patterns are frozen
         learned = [w for w in self.network.sensor.parameters() if w.requires_grad]
         groups: list[dict[str, Any]] = [
-            {"params": list(self.network.reconstructor.parameters())},
+            {"params": list(self.network.reconstructor.parameters()), "matrices": True},
             {"params": learned, "lr": self.sensor_rate},
         ]
-        self.optimizer = torch.optim.Adam(
+        self.optimizer = {"adam": torch.optim.Adam, "muon": Muon}[train.optimizer](
             groups,
             lr=self.learning_rate,
             fused=True,
@@ -211,7 +212,7 @@ class Run:
     def make_step(self) -> Callable[[Tensor], Tensor]:
         """Return the function that trains on the crops at given locations and gives the loss."""
         network: Callable[[Tensor], Tensor] = distributed.averaging(self.network)
-        if self.config.train.compile:
+        if self.config.train.compile and not self.network.reconstructor.compile_parts():
             network = torch.compile(network, dynamic=False)
         batch, part = self.config.train.batch, distributed.my_part(self.config.train.batch)
         # The mean over processes is the mean over the batch only where all have as many crops.

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from tersense.ternary import rows_for_rate
+from tersense.ternary import Patterns, rows_for_rate
 
 
 class DenseSensor(nn.Module):
@@ -20,6 +20,14 @@ class DenseSensor(nn.Module):
         self.window, self.stride = window, stride
         rows = rows_for_rate(rate, stride)
         self.theta = nn.Parameter(nn.init.xavier_uniform_(torch.empty(rows, window**2)))
+
+    @torch.no_grad()
+    def start_from(self, patterns: Patterns, alpha: Tensor) -> None:
+        """Begin with ternary patterns of the same window, as many as there are."""
+        count = min(len(patterns), len(self.theta))
+        if patterns.window == self.window:
+            phi = torch.tensor(patterns.phi[:count]).flatten(1)
+            self.theta[:count] = phi * alpha[:count, None].cpu()
 
     def forward(self) -> tuple[Tensor, Tensor]:
         """Return Φ (m, W, W), and ones for α."""

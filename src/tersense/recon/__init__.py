@@ -45,6 +45,10 @@ class Reconstructor(nn.Module, ABC):
             batches: Normalised crops (N, H, V), as many as are asked for.
         """
 
+    def compile_parts(self) -> bool:
+        """Compile parts of the network for training, or return False to have it done as a whole."""
+        return False
+
     @abstractmethod
     def forward(self, y: Tensor, operator: SensingOperator, size: tuple[int, int]) -> Tensor:
         """Reconstruct pictures of `size` (H, V).

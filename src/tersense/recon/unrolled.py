@@ -62,6 +62,7 @@ class UnrolledReconstructor(Reconstructor):
         self.halo = -(-_PIXELS_SEEN // geometry.stride)
         self.any_rate = options.nested
         self.damping = nn.Parameter(torch.tensor(-3.0))  # log(λ − least λ)
+        self._compiled: list[Any] = []
         self._inverses: WeakKeyDictionary[SensingOperator, Tensor] = WeakKeyDictionary()
         self.phases = nn.ModuleList(
             Phase(options.channels, first=number == 0) for number in range(options.phases)
@@ -80,11 +81,16 @@ class UnrolledReconstructor(Reconstructor):
                 return operator.adjoint(convolve_windows(inverse, rest), size)
 
         state: tuple[Any, Any] = None, None  # picture and memory
-        for phase in self.phases:
+        for phase in self._compiled if self.training and self._compiled else self.phases:
             x, memory = state
             state = phase(x, disagreement(x), memory, rate.log())
         picture: Tensor = state[0]
         return picture
+
+    def compile_parts(self) -> bool:
+        """Compile the phases: all but the first are alike, and the same for every camera."""
+        self._compiled = [torch.compile(phase, dynamic=False) for phase in self.phases]
+        return True
 
     def _inverse(self, operator: SensingOperator) -> Tensor:
         """Return (ΦΦᵀ + λI)⁻¹; outside of training it is found once for each camera."""
@@ -129,9 +135,10 @@ class Phase(nn.Module):
         if memory is not None:
             inputs = torch.cat([inputs.to(memory.dtype), memory], dim=1)
         features = self.entry(inputs)
-        features = features + (self.by_rate * log_rate)[:, None, None].to(features.dtype)
-        features = features + self.before(F.relu(features))
-        features = features + self.up(self.coarse(self.down(features)))
+        # In place where nobody needs what was there: new memory costs more than the sums.
+        features += (self.by_rate * log_rate)[:, None, None].to(features.dtype)
+        features = self.before(F.relu(features)).add_(features)
+        features = self.up(self.coarse(self.down(features))).add_(features)
         features = self.after(features)
         change = F.pixel_shuffle(self.exit(F.relu(features)), 2)[:, 0]
         return x + change[:, : x.shape[1], : x.shape[2]].float(), features
@@ -148,8 +155,8 @@ class Residual(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Return features (N, channels, h, w) of the same shape."""
-        result: Tensor = self.second(F.relu(self.first(F.relu(features))))
-        return features + result
+        result: Tensor = self.second(F.relu_(self.first(F.relu(features))))
+        return result.add_(features)
 
 
 def _to_half_size(planes: Tensor) -> Tensor:

@@ -1,0 +1,42 @@
+"""The order of patterns in a nested camera."""
+
+import numpy as np
+
+from tersense.nesting import most_telling_first
+from tersense.ternary import Patterns
+
+
+def unexplained(phi, count, window, correlation=0.95):
+    """Variance that is left after the first `count` patterns, by solving for the estimate."""
+    apart = np.abs(np.subtract.outer(np.arange(window), np.arange(window)))
+    covariance = np.kron(correlation**apart, correlation**apart)
+    rows = phi[:count].reshape(count, -1).astype(float)
+    gain = covariance @ rows.T @ np.linalg.pinv(rows @ covariance @ rows.T)
+    return np.trace(covariance - gain @ rows @ covariance)
+
+
+def test_the_mean_comes_before_differences():
+    phi = np.zeros((4, 4, 4), np.int8)
+    phi[0, 0, :2] = 1, -1
+    phi[1, 1, :] = 1, 1, -1, -1
+    phi[2] = 1
+    phi[3, :, :2], phi[3, :, 2:] = 1, -1
+    assert list(most_telling_first(Patterns(phi, 4))[:2]) == [2, 3]
+
+
+def test_every_next_pattern_is_the_best_one_left():
+    rng = np.random.default_rng(3)
+    phi = rng.integers(-1, 2, (6, 4, 4)).astype(np.int8)
+    order = most_telling_first(Patterns(phi, 4))
+    assert sorted(order) == list(range(6))
+    for place in range(5):
+        chosen = list(order[:place])
+        left = {int(row): unexplained(phi[[*chosen, row]], place + 1, 4) for row in order[place:]}
+        assert min(left, key=left.get) == order[place]
+
+
+def test_patterns_that_repeat_others_come_last():
+    phi = np.zeros((3, 2, 2), np.int8)
+    phi[0] = phi[1] = 1
+    phi[2, 0, 0] = 1
+    assert list(most_telling_first(Patterns(phi, 2))) == [0, 2, 1]
