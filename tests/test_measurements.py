@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 
 import tersense
 from tersense.errors import TersenseError
-from tersense.measurements import Header, Measurements
+from tersense.measurements import Header, MeasuredValues, Measurements
 
 GOLDEN = Path(__file__).parent / "golden"
 HEADER = Header(
@@ -242,3 +242,21 @@ def test_a_readout_happens_once():
 def test_noise_that_no_integer_holds_is_refused():
     with pytest.raises(ValueError, match="noise"):
         measured().with_noise(1e11)
+
+
+def test_measurements_show_their_shape():
+    assert repr(measured()) == "<Measurements 3×3×4 of 20×30 L>"
+
+
+def test_measured_values_are_real_finite_numbers_or_missing():
+    values = np.zeros(HEADER.shape)
+    assert MeasuredValues(values, HEADER).missing == 0
+    values[0, 0, :3] = np.nan
+    assert MeasuredValues(values, HEADER).missing == 3 / 36
+    with pytest.raises(ValueError, match=r"shape \(3, 3, 4\), not float64 of \(3, 4\)"):
+        MeasuredValues(values[0], HEADER)
+    with pytest.raises(ValueError, match="int64"):
+        MeasuredValues(np.zeros(HEADER.shape, np.int64), HEADER)
+    values[1, 1, 1] = -np.inf
+    with pytest.raises(ValueError, match="write NaN"):
+        MeasuredValues(values, HEADER)

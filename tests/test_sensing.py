@@ -106,6 +106,29 @@ def test_ones_count_the_real_pixels_of_each_window():
     assert operator.sense_ones((6, 5))[0].tolist() == [[16.0, 4.0], [8.0, 2.0]]
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 7), sizes)
+def test_every_pixel_belongs_to_one_block_of_one_kind(window, size):
+    geometry = Geometry(window, window)
+    owners = np.zeros(size, int)
+    blocks = np.zeros(geometry.grid(*size), int)
+    for places, pixels, shape in geometry.block_kinds(size):
+        owners[pixels] += 1
+        blocks[places] += 1
+        rows, columns = blocks[places].shape
+        assert owners[pixels].shape == (rows * shape[0], columns * shape[1])
+        assert (shape == (window, window)) or (1 in (rows, columns))
+        top, left = (part.start or 0 for part in places)
+        assert tuple(part.start or 0 for part in pixels) == (top * window, left * window)
+    assert (owners == 1).all()
+    assert (blocks == 1).all()
+
+
+def test_windows_that_overlap_are_no_blocks(refused):
+    with refused("windows 8 wide and 4 apart overlap; use stride 8"):
+        next(Geometry(8, 4).block_kinds((20, 20)))
+
+
 def test_windows_of_a_lapped_camera_are_centred_on_their_cell():
     geometry = Geometry(window=32, stride=16)
     assert geometry.offset == 8
