@@ -125,8 +125,9 @@ def _run(*words: object, bad: Iterable[Path]) -> dict[str, Any]:
         err.seek(0)
         said = err.read()
     assert process.returncode == (1 if bad else 0), said[-2000:]
-    lines = said.splitlines()[1:]  # after how many failed
-    assert len(lines) == len(bad), said[-2000:]
+    # Lines of progress stand before the files that failed.
+    lines = [line for line in said.splitlines() if line.startswith("  ")]
+    assert len(lines) == len(bad), f"{len(lines)} of {len(bad)} are named"
     for path in bad:
         assert any(str(path) in line for line in lines), f"{path} is not named"
     # The first half of the samples is start-up: libraries, the model, the compiled kernel.
