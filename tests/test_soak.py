@@ -11,10 +11,10 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is read 
 
 
 def test_the_page_serves_good_and_bad_guests():
-    figures = soak_app.soak(100)
-    assert figures["requests"] == 100
-    assert figures["answered"] > 50
-    assert figures["refused"] > 15
+    figures = soak_app.soak(50)
+    assert figures["requests"] == 50
+    assert figures["answered"] > 20
+    assert figures["refused"] > 5
 
 
 def test_batches_with_bad_files_lose_no_work():
