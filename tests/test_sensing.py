@@ -101,6 +101,29 @@ def test_gradients_reach_the_patterns(stride):
     assert torch.autograd.gradcheck(lambda p: SensingOperator(p, stride).forward(x), (phi,))
 
 
+def test_an_operator_keeps_its_scales_and_has_ones_without():
+    phi = torch.zeros(3, 4, 4)
+    assert SensingOperator(phi, 4).alpha.tolist() == [1, 1, 1]
+    alpha = torch.tensor([1.0, 2.0, 3.0])
+    assert SensingOperator(phi, 4, alpha).alpha is alpha
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 6).flatmap(lambda w: st.tuples(st.just(w), st.integers(1, w))),
+    st.tuples(st.integers(1, 60), st.integers(1, 60)),
+    st.slices(12),
+    st.slices(12),
+)
+def test_ones_are_those_of_a_picture_of_ones(geometry, size, rows, columns):
+    torch.manual_seed(0)
+    rows, columns = (slice(part.start, part.stop) for part in (rows, columns))
+    operator = SensingOperator(torch.randn(2, geometry[0], geometry[0]).sign(), geometry[1])
+    whole = operator.forward(torch.ones(size))
+    assert torch.equal(operator.sense_ones(size), whole)
+    assert torch.equal(operator.sense_ones(size, rows, columns), whole[:, rows, columns])
+
+
 def test_ones_count_the_real_pixels_of_each_window():
     operator = SensingOperator(torch.ones(1, 4, 4), 4)
     assert operator.sense_ones((6, 5))[0].tolist() == [[16.0, 4.0], [8.0, 2.0]]

@@ -48,12 +48,26 @@ def test_every_kept_weight_is_plus_or_minus_one(theta, k):
     assert not opposite.any()
 
 
-def test_alpha_is_the_least_squares_scale_of_its_pattern():
+@pytest.mark.parametrize("k", [1, 12, 50])
+def test_alpha_is_the_least_squares_scale_of_its_pattern(k):
     theta = torch.randn(8, 50, generator=torch.Generator().manual_seed(1))
-    phi, alpha = ternarize(theta, 12)
+    phi, alpha = ternarize(theta, k)
     for row, pattern, scale in zip(theta, phi, alpha, strict=True):
         best = np.linalg.lstsq(pattern.numpy()[:, None], row.numpy(), rcond=None)[0]
         assert scale.item() == pytest.approx(best.item(), rel=1e-5)
+
+
+def test_the_sign_of_nothing_is_plus():
+    phi, alpha = ternarize(torch.zeros(2, 3), 3)
+    assert (phi == 1).all()
+    assert (alpha == 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_phi_has_the_precision_of_theta_and_the_mask_has_none(dtype):
+    theta = torch.randn(2, 9).to(dtype)
+    assert ternarize(theta, 4)[0].dtype == dtype
+    assert top_k_select(theta, 4).dtype == torch.bool
 
 
 def test_a_pattern_without_entries_has_scale_zero():
@@ -224,6 +238,11 @@ def test_the_hash_names_the_patterns():
     assert patterns.first(10).hash != patterns.hash
 
 
+@pytest.mark.parametrize("stride", [1, 4])
+def test_windows_may_be_one_pixel_apart_or_touch(stride):
+    assert Patterns(np.ones((2, 4, 4), np.int8), stride).rate == 2 / stride**2
+
+
 def test_patterns_cannot_be_changed():
     with pytest.raises(ValueError, match="read-only"):
         random_patterns().phi[0, 0, 0] = 1
@@ -235,6 +254,7 @@ def test_patterns_cannot_be_changed():
         (np.zeros((2, 3, 4), np.int8), 2),
         (np.zeros((2, 4, 4), np.int16), 2),
         (np.full((2, 4, 4), 2, np.int8), 2),
+        (np.full((2, 4, 4), -2, np.int8), 2),
         (np.zeros((0, 4, 4), np.int8), 2),
         (np.zeros((2, 4, 4), np.int8), 5),
         (np.zeros((2, 4, 4), np.int8), 0),
