@@ -1,16 +1,19 @@
-# make demo    senses and reconstructs a photograph, after setting everything up
-# make test    checks style and types and runs the tests
-# make docs    builds the documentation to site/
-# make setup   only sets up: leaves .venv/bin/tersense
-# make kills   kills a training 50 times, resumes it and compares (about 15 minutes)
-# make tools   installs what the tests run besides Python: simulator, synthesizer, compilers, browser
+# make demo      senses and reconstructs a photograph, after setting everything up
+# make test      checks style and types and runs the tests
+# make coverage  runs the tests and tells which lines and branches of src they reach
+# make mutants   changes ternary, sensing and measurements in every small way; a test should notice
+# make kills     kills a training 50 times, resumes it and compares (about 15 minutes)
+# make soak      holds the page and the batch commands under load: 5,000 requests and pictures
+# make docs      builds the documentation to site/
+# make setup     only sets up: leaves .venv/bin/tersense
+# make tools     installs what the tests run besides Python: simulator, synthesizer, compilers, browser
 
 PYTHON ?= python3
 BIN := .venv/bin
 TOOLS := iverilog yosys gcc arm-none-eabi-gcc qemu-system-arm chromium
 PACKAGES := iverilog yosys gcc libc6-dev make gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm chromium
 
-.PHONY: demo test docs setup tools kills
+.PHONY: demo test coverage mutants kills soak docs setup tools
 
 demo: setup
 	$(BIN)/tersense demo -o demo
@@ -35,6 +38,17 @@ test: tools .venv/.test
 kills: .venv/.test
 	$(BIN)/python tests/long/kills.py --kills 50
 
+# Kernels are compiled anew, so that the Python that writes their code is seen to run.
+coverage: tools .venv/.test
+	NUMBA_CACHE_DIR=$$(mktemp -d) $(BIN)/python -m pytest -n 2 --cov --cov-report=term-missing:skip-covered
+
+mutants: .venv/.mutants
+	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m long.mutants
+
+soak: .venv/.test
+	PYTHONPATH=tests $(BIN)/python -m long.soak_app --requests 5000
+	PYTHONPATH=tests $(BIN)/python -m long.soak_batch --pictures 5000
+
 # Material tells on every build that it will be kept up until May 2027; we know.
 docs: .venv/.docs
 	$(BIN)/python docs/tools/commands.py
@@ -48,6 +62,10 @@ docs: .venv/.docs
 
 .venv/.test: .venv/.core
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test]'
+	@touch $@
+
+.venv/.mutants: .venv/.test
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[mutants]'
 	@touch $@
 
 .venv/.docs: .venv/.core

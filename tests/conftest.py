@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 import numpy as np
 import pytest
 import torch
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 from tersense.errors import TersenseError
 from tersense.imager import Imager
@@ -31,6 +31,8 @@ torch.set_num_threads(1)
 
 # A busy machine is no failure.
 settings.register_profile("untimed", deadline=None)
+# Whether a changed program fails is all that mutation testing asks, not on which smallest example.
+settings.register_profile("mutants", deadline=None, phases=[Phase.explicit, Phase.generate])
 settings.load_profile("untimed")
 
 

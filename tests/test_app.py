@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from urllib.parse import urlsplit
 
 import gradio as gr
@@ -16,6 +17,7 @@ from PIL import Image
 from playwright.sync_api import expect, sync_playwright
 from skimage import data
 
+import tersense.app
 import tersense.capture
 from tersense.app import SAMPLES, Studio
 from tersense.capture import capture, read_upload, stock_shelf
@@ -135,6 +137,41 @@ def test_people_at_once_get_their_own_pictures(studio, tmp_path):
         imager = studio.shelf["small"]["25 %"]
         np.testing.assert_array_equal(read_image(png), imager.reconstruct(Measurements.load(tsm)))
         assert again == png
+
+
+def leave(folder, seconds_ago):
+    """Put a file into a folder of its own, as an upload is, so long ago."""
+    folder.mkdir()
+    write_image(folder / "photo.png", data.astronaut()[:9, :9])
+    then = time.time() - seconds_ago
+    os.utime(folder, (then, then))
+    return folder
+
+
+def test_what_is_old_goes_and_what_is_looked_at_stays(studio):
+    sample, old, seen, new = (
+        leave(studio.folder / name, seconds)
+        for name, seconds in [("sample", 9000), ("old", 4000), ("seen", 4000), ("new", 10)]
+    )
+    studio.furniture = {sample}
+    studio.show(str(seen / "photo.png"), "small", "25 %")
+    studio.sweep()
+    assert [path.exists() for path in (sample, old, seen, new)] == [True, False, True, True]
+
+
+def test_only_the_latest_visits_are_kept(studio, monkeypatch):
+    monkeypatch.setattr(tersense.app, "_VISITS_KEPT", 3)
+    refused = studio.folder / "tmpabc"  # what gradio leaves of an upload that is too large
+    refused.write_bytes(b"half")
+    os.utime(refused, (time.time() - 60,) * 2)
+    visits = [leave(studio.folder / f"{number}", 50 - number) for number in range(6)]
+    studio.sweep()
+    assert [path.exists() for path in (refused, *visits)] == [False] * 4 + [True] * 3
+
+
+def test_an_upload_that_is_gone_is_asked_for_again(studio, tmp_path):
+    with pytest.raises(gr.Error, match=r"^'photo\.png is kept for a while only; upload it again"):
+        studio.show(str(tmp_path / "photo.png"), "small", "25 %")
 
 
 def test_a_taken_port_is_one_line(capsys, tmp_path, small_imager):

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from safetensors.numpy import load_file
 
 import tersense
 from tersense.errors import TersenseError
-from tersense.measurements import Header, Measurements
+from tersense.measurements import Header, MeasuredValues, Measurements
 
 GOLDEN = Path(__file__).parent / "golden"
 HEADER = Header(
@@ -69,6 +70,7 @@ def test_files_of_the_first_version_stay_readable():
     assert y.header == Header(5, 7, "RGB", 4, 2, 2, "0123456789abcdef" * 4, 9, 2.5, 1.5, 11, 1)
     expected = np.arange(3 * 2 * 3 * 4) * 7 % 511 - 255
     np.testing.assert_array_equal(y.values.ravel(), expected)
+    assert y.to_bytes() == (GOLDEN / "measurements-v1.tsm").read_bytes()
 
 
 def test_flipping_any_single_byte_is_detected(tmp_path, content):
@@ -94,7 +96,7 @@ def resealed(header_edit, content):
 
 
 EDITS = {
-    "newer version": (lambda o, i: i.update(version=2), "newer"),
+    "newer version": (lambda o, i: i.update(version=2), "file: its format 2 is newer"),
     "version as text": (lambda o, i: i.update(version="1"), "format"),
     "no version": (lambda o, i: i.pop("version"), "version"),
     "another height": (lambda o, i: i.update(height=200), "shape"),
@@ -113,9 +115,40 @@ EDITS = {
     "step without end": (lambda o, i: i.update(step=float("inf")), "step"),
     "other type of the same size": (lambda o, i: o["y"].update(dtype="U16"), "U16"),
     "other shape of the same size": (lambda o, i: o["y"].update(shape=[3, 4, 3]), "shape"),
-    "no tensor": (lambda o, i: o.pop("y"), "y"),
+    "no tensor": (lambda o, i: o.pop("y"), "file: no 'y'$"),
+    "other offsets": (lambda o, i: o["y"].update(data_offsets=[0, 1]), "something else than y"),
+    "another tensor": (lambda o, i: o.update(z=o["y"]), "something else than y"),
+    "fewer bits than none": (lambda o, i: i.update(bits=-1), "impossible readout"),
+    "less noise than none": (lambda o, i: i.update(noise=-1.0), "impossible readout"),
+    "noise without end": (lambda o, i: i.update(noise=float("inf")), "impossible readout"),
+    "a negative seed": (lambda o, i: i.update(seed=-1), "impossible readout"),
     "no hash": (lambda o, i: i.pop("phi"), "phi"),
 }
+
+
+def test_a_file_that_was_cut_or_changed_says_how(tmp_path, content):
+    end = 8 + int.from_bytes(content[:8], "little")  # of the header
+    with pytest.raises(TersenseError, match="it does not begin like one"):
+        load_bytes(tmp_path, content[: end - 1])
+    with pytest.raises(TersenseError, match=f"it has {end} bytes, not {len(content)}$"):
+        load_bytes(tmp_path, content[:end])
+    with pytest.raises(TersenseError, match="the checksum does not match, the file is damaged"):
+        load_bytes(tmp_path, content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(TersenseError, match="it has no checksum"):
+        load_bytes(tmp_path, content.replace(b"sha256:", b"sha999:"))
+
+
+def test_a_header_may_have_64_kib_and_no_more(tmp_path, content):
+    length = int.from_bytes(content[:8], "little")
+
+    def padded(size):  # as safetensors does, with spaces
+        blank = re.sub(rb"sha256:\w{64}", b"sha256:" + b"0" * 64, content[8 : 8 + length])
+        whole = size.to_bytes(8, "little") + blank.ljust(size) + content[8 + length :]
+        return whole.replace(b"0" * 64, hashlib.sha256(whole).hexdigest().encode(), 1)
+
+    np.testing.assert_array_equal(load_bytes(tmp_path, padded(2**16)).values, measured().values)
+    with pytest.raises(TersenseError, match="it does not begin like one"):
+        load_bytes(tmp_path, padded(2**16 + 1))
 
 
 @pytest.mark.parametrize("edit", EDITS)
@@ -190,6 +223,15 @@ def test_noise_has_its_deviation_and_is_recorded():
     assert (noisy.header.noise, noisy.header.seed) == (20.0, 3)
     np.testing.assert_array_equal(noisy.values, exact.with_noise(20.0, seed=3).values)
     assert (noisy.values != exact.with_noise(20.0, seed=4).values).any()
+    np.testing.assert_array_equal(
+        exact.with_noise(20.0).values, exact.with_noise(20.0, seed=0).values
+    )
+
+
+def test_from_no_noise_at_all_to_the_most_that_fits():
+    exact = measured()
+    np.testing.assert_array_equal(exact.with_noise(0.0).values, exact.values)
+    assert exact.with_noise(1e7).header.noise == 1e7
 
 
 @pytest.mark.parametrize("bits", [2, 6, 8, 10])
@@ -200,6 +242,21 @@ def test_a_quantised_readout_errs_by_half_a_step_at_most(bits):
     error = coarse.values * coarse.header.step - exact.values
     assert abs(error).max() <= coarse.header.step / 2 + 1e-9
     assert coarse.bits_per_pixel == pytest.approx(bits * coarse.per_pixel)
+
+
+def test_what_exceeds_the_scale_is_clipped_on_both_sides():
+    y = measured(low=-300, high=300)
+    y.values[0, 0, :2] = -300, 300
+    codes = y.quantized(4, full_scale=70).values
+    assert (codes.min(), codes.max()) == (-7, 7)
+
+
+def test_numbers_of_32_bits_are_the_widest():
+    y = measured()
+    np.testing.assert_array_equal(y.quantized(32, full_scale=300).values, y.values)
+    wide = Measurements(np.full(HEADER.shape, 2**40), HEADER)
+    with pytest.raises(ValueError, match="do not fit 32 bits"):
+        wide.to_bytes()
 
 
 def test_enough_bits_are_exact():
@@ -242,3 +299,21 @@ def test_a_readout_happens_once():
 def test_noise_that_no_integer_holds_is_refused():
     with pytest.raises(ValueError, match="noise"):
         measured().with_noise(1e11)
+
+
+def test_measurements_show_their_shape():
+    assert repr(measured()) == "<Measurements 3×3×4 of 20×30 L>"
+
+
+def test_measured_values_are_real_finite_numbers_or_missing():
+    values = np.zeros(HEADER.shape)
+    assert MeasuredValues(values, HEADER).missing == 0
+    values[0, 0, :3] = np.nan
+    assert MeasuredValues(values, HEADER).missing == 3 / 36
+    with pytest.raises(ValueError, match=r"shape \(3, 3, 4\), not float64 of \(3, 4\)"):
+        MeasuredValues(values[0], HEADER)
+    with pytest.raises(ValueError, match="int64"):
+        MeasuredValues(np.zeros(HEADER.shape, np.int64), HEADER)
+    values[1, 1, 1] = -np.inf
+    with pytest.raises(ValueError, match="write NaN"):
+        MeasuredValues(values, HEADER)

@@ -16,6 +16,7 @@ from tersense.hardware import export
 from tersense.hardware.onnx import sensor_model
 from tersense.imager import Imager
 from tersense.recon import Reconstructor
+from tersense.recon.linear import LinearOptions, LinearReconstructor
 from tersense.recon.sda import SdaOptions, SdaReconstructor
 
 GEOMETRIES = {
@@ -133,9 +134,15 @@ def test_the_reconstructor_agrees_at_every_size(tmp_path, build):
     assert b".py" not in content
 
 
-def test_what_cannot_be_exported_is_refused(tmp_path, refused):
-    with refused("cannot export the reconstructor whole"):
-        export("onnx", with_network((9, 8, 8), Choosy), tmp_path / "onnx")
+def linear(geometry, patterns):
+    return LinearReconstructor(geometry, patterns, LinearOptions())
+
+
+@pytest.mark.parametrize(("build", "name"), [(Choosy, "whole"), (linear, "linear")])
+def test_what_cannot_be_exported_is_refused(tmp_path, refused, capfd, build, name):
+    with refused(f"cannot export the reconstructor {name}"):
+        export("onnx", with_network((9, 8, 8), build), tmp_path / "onnx")
+    assert capfd.readouterr() == ("", "")  # torch likes to print the graph
     assert not (tmp_path / "onnx").exists()
 
 

@@ -101,9 +101,55 @@ def test_gradients_reach_the_patterns(stride):
     assert torch.autograd.gradcheck(lambda p: SensingOperator(p, stride).forward(x), (phi,))
 
 
+def test_an_operator_keeps_its_scales_and_has_ones_without():
+    phi = torch.zeros(3, 4, 4)
+    assert SensingOperator(phi, 4).alpha.tolist() == [1, 1, 1]
+    alpha = torch.tensor([1.0, 2.0, 3.0])
+    assert SensingOperator(phi, 4, alpha).alpha is alpha
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 6).flatmap(lambda w: st.tuples(st.just(w), st.integers(1, w))),
+    st.tuples(st.integers(1, 60), st.integers(1, 60)),
+    st.slices(12),
+    st.slices(12),
+)
+def test_ones_are_those_of_a_picture_of_ones(geometry, size, rows, columns):
+    torch.manual_seed(0)
+    rows, columns = (slice(part.start, part.stop) for part in (rows, columns))
+    operator = SensingOperator(torch.randn(2, geometry[0], geometry[0]).sign(), geometry[1])
+    whole = operator.forward(torch.ones(size))
+    assert torch.equal(operator.sense_ones(size), whole)
+    assert torch.equal(operator.sense_ones(size, rows, columns), whole[:, rows, columns])
+
+
 def test_ones_count_the_real_pixels_of_each_window():
     operator = SensingOperator(torch.ones(1, 4, 4), 4)
     assert operator.sense_ones((6, 5))[0].tolist() == [[16.0, 4.0], [8.0, 2.0]]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 7), sizes)
+def test_every_pixel_belongs_to_one_block_of_one_kind(window, size):
+    geometry = Geometry(window, window)
+    owners = np.zeros(size, int)
+    blocks = np.zeros(geometry.grid(*size), int)
+    for places, pixels, shape in geometry.block_kinds(size):
+        owners[pixels] += 1
+        blocks[places] += 1
+        rows, columns = blocks[places].shape
+        assert owners[pixels].shape == (rows * shape[0], columns * shape[1])
+        assert (shape == (window, window)) or (1 in (rows, columns))
+        top, left = (part.start or 0 for part in places)
+        assert tuple(part.start or 0 for part in pixels) == (top * window, left * window)
+    assert (owners == 1).all()
+    assert (blocks == 1).all()
+
+
+def test_windows_that_overlap_are_no_blocks(refused):
+    with refused("windows 8 wide and 4 apart overlap; use stride 8"):
+        next(Geometry(8, 4).block_kinds((20, 20)))
 
 
 def test_windows_of_a_lapped_camera_are_centred_on_their_cell():

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import tempfile
+import threading
 import time
 import uuid
 from collections.abc import Iterator, Sequence
@@ -27,6 +28,8 @@ except ImportError as error:
 
 SAMPLES = [PHOTOGRAPH, *map(PHOTOGRAPH.with_name, ("coffee.jpg", "camera.png"))]
 _SECONDS_KEPT = 3600  # of uploads and results
+_VISITS_KEPT = 200  # uploads, results and choices beyond the latest so many go sooner
+_SECONDS_BETWEEN_SWEEPS = 5
 _AT_ONCE = 2  # people whose pictures are worked on; others wait in line
 _MEGABYTES = MOST_BYTES // 2**20
 _CSS = Path(__file__).with_name("app.css")
@@ -46,12 +49,15 @@ class Studio:
 
     Args:
         shelf: The cameras on offer.
-        folder: Where results go; old ones are swept out.
+        folder: Where uploads come and results go; old ones are swept out.
         most_pixels: Larger pictures are shrunk.
+
+    `furniture` names what in the folder belongs to the page itself and stays.
     """
 
     def __init__(self, shelf: Shelf, folder: Path, most_pixels: int) -> None:
         self.shelf, self.folder, self.most_pixels = shelf, folder, most_pixels
+        self.furniture: set[Path] = set()
 
     def rates(self, family: str, before: str) -> tuple[list[str], str]:
         """Return the rates of a family, and the one to choose: as before, or the highest."""
@@ -61,13 +67,15 @@ class Studio:
     def show(self, path: str, family: str, rate: str) -> tuple[Any, ...]:
         """Sense and reconstruct a picture; return what the page shows, in its order."""
         try:
+            self._touch(Path(path))
             picture, note = read_upload(path, self.most_pixels)
             done = capture(self.shelf[family][rate], picture)
         except (TersenseError, MemoryError) as error:
             message = str(error) or "This picture needs more memory than there is."
             raise gr.Error(message, title="That did not work", print_exception=False) from error
         stem = Path(path).stem
-        folder = self._new_folder()
+        folder = self.folder / uuid.uuid4().hex
+        folder.mkdir()
         pictures = {
             "original": done.original,
             "reconstruction": done.estimate,
@@ -90,13 +98,31 @@ class Studio:
             shown["reconstruction"],
         )
 
-    def _new_folder(self) -> Path:
-        for old in self.folder.iterdir():
-            if time.time() - old.stat().st_mtime > _SECONDS_KEPT:
-                shutil.rmtree(old, ignore_errors=True)
-        folder = self.folder / uuid.uuid4().hex
-        folder.mkdir()
-        return folder
+    def _touch(self, upload: Path) -> None:
+        """Keep an upload for another while, if it is still there."""
+        if not upload.is_file():
+            raise TersenseError(f"{upload.name} is kept for a while only; upload it again")
+        if upload.is_relative_to(self.folder):
+            os.utime(upload.parent)
+
+    def sweep(self) -> None:
+        """Remove what was left long ago, and of the rest all but the newest."""
+        left = []
+        for path in self.folder.iterdir():
+            with contextlib.suppress(FileNotFoundError):  # an upload that just found its place
+                left.append((path.stat().st_mtime, path))
+        left = sorted((when, path) for when, path in left if path not in self.furniture)
+        long_ago = time.time() - _SECONDS_KEPT
+        for place, (when, path) in enumerate(reversed(left)):
+            if place >= _VISITS_KEPT or when < long_ago:
+                _remove(path)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:  # what gradio keeps of an upload that it refused
+        path.unlink(missing_ok=True)
 
 
 def _cards(done: Capture, note: str) -> str:
@@ -112,9 +138,7 @@ def build_page(studio: Studio) -> gr.Blocks:
     """Build the page."""
     family = next(iter(studio.shelf))
     rates, rate = studio.rates(family, "")
-    with gr.Blocks(
-        title="tersense", analytics_enabled=False, delete_cache=(_SECONDS_KEPT, _SECONDS_KEPT)
-    ) as page:
+    with gr.Blocks(title="tersense", analytics_enabled=False) as page:
         chosen = gr.State(str(SAMPLES[0]))
         gr.HTML(_INTRODUCTION, padding=False)
         with gr.Row(equal_height=False):
@@ -211,23 +235,48 @@ def run_app(models: Sequence[str] | None, host: str, port: int, most_pixels: int
         for imager in rates.values():
             imager.sense(read_upload(PHOTOGRAPH, 64 * 64)[0])
     with _folder_for_guests() as folder:
-        results, icon = folder / "results", folder / "icon.png"
-        results.mkdir()
+        icon = folder / "icon.png"
         write_image(icon, draw_pattern_sheet(next(iter(shelf[next(iter(shelf))].values())).phi[:1]))
-        page = build_page(Studio(shelf, results, most_pixels))
-        try:
-            page.launch(
-                server_name=host, server_port=port, share=False, quiet=True, ssr_mode=False,
-                max_file_size=MOST_BYTES, footer_links=[], favicon_path=icon, css_paths=_CSS,
-                theme=_theme(), prevent_thread_lock=True, enable_monitoring=False,
-            )  # fmt: skip
-        except OSError as error:
-            raise TersenseError(
-                f"cannot listen at {host}:{port}; choose another with --host or --port"
-            ) from error
-        print(f"tersense is at {page.local_url} (Ctrl-C ends it)", flush=True)
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the folder is removed
-        page.block_thread()
+        studio = Studio(shelf, folder, most_pixels)
+        page = build_page(studio)
+        studio.furniture = set(folder.iterdir())
+        with _sweeper(studio, page):
+            _serve(page, host, port, icon)
+
+
+def _serve(page: gr.Blocks, host: str, port: int, icon: Path) -> None:
+    try:
+        page.launch(
+            server_name=host, server_port=port, share=False, quiet=True, ssr_mode=False,
+            max_file_size=MOST_BYTES, footer_links=[], favicon_path=icon, css_paths=_CSS,
+            theme=_theme(), prevent_thread_lock=True, enable_monitoring=False,
+            state_session_capacity=_VISITS_KEPT,
+        )  # fmt: skip
+    except OSError as error:
+        raise TersenseError(
+            f"cannot listen at {host}:{port}; choose another with --host or --port"
+        ) from error
+    print(f"tersense is at {page.local_url} (Ctrl-C ends it)", flush=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the folder is removed
+    page.block_thread()
+
+
+@contextlib.contextmanager
+def _sweeper(studio: Studio, page: gr.Blocks) -> Iterator[None]:
+    """Sweep every few seconds; gradio itself would leave uploads that it refused."""
+    closed = threading.Event()
+
+    def keep_clean() -> None:
+        while not closed.wait(_SECONDS_BETWEEN_SWEEPS):
+            studio.sweep()
+            for names in page.temp_file_sets:  # where gradio notes every file there ever was
+                names.clear()
+
+    threading.Thread(target=keep_clean, daemon=True).start()
+    try:
+        yield
+    finally:
+        closed.set()
 
 
 @contextlib.contextmanager
@@ -236,7 +285,7 @@ def _folder_for_guests() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="tersense-") as folder:
         os.environ["GRADIO_TEMP_DIR"] = folder
         try:
-            yield Path(folder)
+            yield Path(folder).resolve()
         finally:
             del os.environ["GRADIO_TEMP_DIR"]
 

@@ -247,8 +247,8 @@ def resolve_source(source: str | Path) -> Path:
         except (ImportError, ValueError):
             spec = None
         if spec is None or spec.origin is None:
-            name = {"skimage": "scikit-image"}.get(package, package)
-            raise TersenseError(f"{text} needs the package {name}: pip install {name}")
+            name = {"skimage": "'tersense[quick]'"}.get(package, package)
+            raise TersenseError(f"{text} needs the package {package}: pip install {name}")
         path = Path(spec.origin).parent / inside
     if not text or not path.exists():
         raise TersenseError(

@@ -9,6 +9,7 @@ are free. Both models are run by onnxruntime and compared with torch before they
 """
 
 import contextlib
+import io
 import logging
 import warnings
 from collections.abc import Iterator
@@ -218,12 +219,12 @@ def _run(path: Path, **inputs: Any) -> Any:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Keep torch's exporter from talking about itself."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
     try:
-        with warnings.catch_warnings():
+        # Of what it cannot export, it prints the whole graph before it says so.
+        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(level)
+        logging.disable(before)

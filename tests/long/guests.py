@@ -1,0 +1,165 @@
+"""Guests of the web page: they send what people send, good and bad, as a browser does.
+
+upload ──▶ take (the page remembers it) ──▶ show, by the queue ──▶ files to download
+"""
+
+import io
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import numpy as np
+from PIL import Image
+from skimage import data
+
+from tersense.capture import MOST_BYTES, Shelf, read_upload
+from tersense.images import read_image
+from tersense.measurements import Measurements
+
+SIZES = [(1, 1), (7, 50), (33, 20), (48, 64), (90, 61), (150, 200)]  # the last is shrunk
+
+
+class Request(NamedTuple):
+    """One visit: a file, a choice, and for a bad one a part of the refusal to come."""
+
+    name: str
+    content: bytes
+    family: str
+    rate: str
+    refusal: str = ""
+
+
+class Page:
+    """The page, as the program in a browser uses it."""
+
+    def __init__(self, address: str) -> None:
+        self._http = httpx.Client(base_url=f"{address}gradio_api", timeout=60)
+        page = httpx.get(f"{address}config").json()
+        functions = {row["api_name"]: row["id"] for row in page["dependencies"]}
+        self._take, self._show = functions["take"], functions["show_2"]
+        self._offer = functions["offer"]
+
+    def visit(self, request: Request) -> tuple[list[Any], str]:
+        """Return what the page shows, or why it refused."""
+        session = uuid.uuid4().hex  # a guest who has never been here
+        files = {"files": (request.name, request.content)}
+        answer = self._http.post("/upload", files=files)
+        if answer.status_code != 200:
+            return [], answer.text
+        upload = {"path": answer.json()[0], "orig_name": request.name,
+                  "meta": {"_type": "gradio.FileData"}}  # fmt: skip
+        for function, given in (
+            (self._take, [upload]),
+            (self._offer, [request.family, request.rate]),
+        ):
+            asked = {"fn_index": function, "data": given, "session_hash": session}
+            answer = self._http.post("/run/predict", json=asked)
+            if answer.status_code != 200:
+                return [], answer.json()["error"]
+        given = [None, request.family, request.rate]
+        asked = {"fn_index": self._show, "data": given, "session_hash": session}
+        self._http.post("/queue/join", json=asked).raise_for_status()
+        output = self._wait(session)
+        return output.get("data", []), output.get("error") or ""
+
+    def _wait(self, session: str) -> dict[str, Any]:
+        output: dict[str, Any] = {}
+        with self._http.stream("GET", "/queue/data", params={"session_hash": session}) as stream:
+            for line in stream.iter_lines():
+                message = json.loads(line.removeprefix("data:")) if line else {"msg": ""}
+                if message["msg"] == "process_completed":
+                    output = message["output"]
+                if message["msg"] == "close_stream":
+                    return output
+        raise ConnectionError("the page hung up without an answer")
+
+    def download(self, shown: dict[str, Any]) -> bytes:
+        """Fetch a file that the page offers."""
+        return self._http.get(f"/file={shown['path']}").raise_for_status().content
+
+
+def requests(shelf: Shelf, seed: int) -> Iterator[Request]:
+    """Yield requests without end: seven of ten good, of all sizes, the others bad in every way."""
+    rng = np.random.default_rng(seed)
+    choices = [(family, rate) for family, rates in shelf.items() for rate in rates]
+    bad = [_broken, _no_picture, _measurements, _bomb, _wrong_rate, _too_large]
+    often = np.array([30, 20, 20, 10, 19, 1]) / 100  # 20 MiB take their time
+    while True:
+        # A large camera is slow to draw: one visit in twenty goes to the last on the shelf.
+        family, rate = choices[-1 if rng.random() < 0.05 else rng.integers(len(choices) - 1)]
+        make: Callable[..., Request] = _good if rng.random() < 0.7 else rng.choice(bad, p=often)
+        yield make(rng, family, rate)
+
+
+def _photograph(rng: np.random.Generator) -> np.ndarray:
+    height, width = SIZES[rng.integers(len(SIZES))]
+    whole = data.astronaut() if rng.random() < 0.5 else data.camera()
+    top, left = rng.integers(300), rng.integers(300)
+    return whole[top : top + height, left : left + width]
+
+
+def _encode(picture: np.ndarray, format: str) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(picture).save(file, format)
+    return file.getvalue()
+
+
+def _good(rng: np.random.Generator, family: str, rate: str) -> Request:
+    suffix = ("png", "jpeg", "webp", "bmp")[rng.integers(4)]
+    return Request(f"my photo.{suffix}", _encode(_photograph(rng), suffix), family, rate)
+
+
+def _broken(rng: np.random.Generator, family: str, rate: str) -> Request:
+    content = _encode(_photograph(rng), "png")
+    cut = int(rng.integers(1, len(content) // 2))  # the last bytes hold no pixels
+    return Request("cut.png", content[:cut], family, rate, "cut.png is not a readable image")
+
+
+def _no_picture(rng: np.random.Generator, family: str, rate: str) -> Request:
+    noise = rng.bytes(rng.integers(1, 3000))
+    return Request("noise.jpg", noise, family, rate, "noise.jpg is not a readable image")
+
+
+def _measurements(rng: np.random.Generator, family: str, rate: str) -> Request:
+    content = (Path(__file__).parents[1] / "golden/measurements-v1.tsm").read_bytes()
+    return Request("y.tsm", content, family, rate, "Invalid file type")
+
+
+def _bomb(rng: np.random.Generator, family: str, rate: str) -> Request:
+    promised = bytearray(_encode(np.zeros((2, 2), np.uint8), "png"))
+    promised[16:24] = (9000).to_bytes(4, "big") * 2
+    return Request("bomb.png", bytes(promised), family, rate, "bomb.png")
+
+
+def _wrong_rate(rng: np.random.Generator, family: str, rate: str) -> Request:
+    return Request("a.png", _encode(_photograph(rng), "png"), family, "60 %", "60 %")
+
+
+def _too_large(rng: np.random.Generator, family: str, rate: str) -> Request:
+    return Request("large.png", bytes(MOST_BYTES + 1), family, rate, "maximum allowed size")
+
+
+def check(page: Page, request: Request, shelf: Shelf, most_pixels: int, folder: Path) -> None:
+    """Visit the page, and hold what it says against what the library says."""
+    shown, refusal = page.visit(request)
+    if request.refusal:
+        assert not shown, f"{request.name} was not refused"
+        assert request.refusal in refusal, refusal
+        assert len(refusal.splitlines()) == 1, refusal
+        assert "/" not in refusal, refusal  # no path of the server
+        return
+    assert not refusal, f"{request.name} was refused: {refusal}"
+    upload = folder / request.name
+    upload.write_bytes(request.content)
+    imager = shelf[request.family][request.rate]
+    picture, _ = read_upload(upload, most_pixels)
+    y = imager.sense(picture)
+    *_, measured, given = shown
+    assert page.download(measured) == y.to_bytes()
+    (folder / "given.png").write_bytes(page.download(given))
+    np.testing.assert_array_equal(read_image(folder / "given.png"), imager.reconstruct(y))
+    (folder / "y.tsm").write_bytes(page.download(measured))
+    assert Measurements.load(folder / "y.tsm").header == y.header
