@@ -1,5 +1,8 @@
 """Undoing the overlap of patterns, against plain linear algebra."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -62,3 +65,19 @@ def test_the_gradient_of_the_inverse_is_right():
     a = torch.randn(2, 4, 4, generator=rng, dtype=torch.complex128)
     a = (a @ a.mH + torch.eye(4)).requires_grad_()
     assert torch.autograd.gradcheck(lambda m: invert((m + m.mH) / 2), (a,))
+
+
+def test_many_large_matrices_are_inverted_on_two_threads():
+    """torch.linalg.inv never returns from this."""
+    program = """
+import torch
+from tersense.pseudoinverse import invert
+torch.set_num_threads(2)
+x = torch.randn(4, 256, 256, dtype=torch.complex64, generator=torch.Generator().manual_seed(0))
+matrices = x @ x.mH + 100 * torch.eye(256)
+print(float((invert(matrices) @ matrices - torch.eye(256)).abs().max()))
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert float(result.stdout) < 1e-4

@@ -65,7 +65,7 @@ class _Inverse(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, matrices: Tensor) -> Tensor:
-        inverse = _newton_schulz(matrices) if matrices.is_cuda else torch.linalg.inv(matrices)
+        inverse = _newton_schulz(matrices) if matrices.is_cuda else _factorised(matrices)
         ctx.save_for_backward(inverse)
         return inverse
 
@@ -74,6 +74,15 @@ class _Inverse(torch.autograd.Function):
         (inverse,) = ctx.saved_tensors
         adjoint, gradient = inverse.mH, gradients[0]
         return -(adjoint @ gradient @ adjoint)  # type: ignore[no-any-return]
+
+
+def _factorised(matrices: Tensor) -> Tensor:
+    """Invert on a CPU, by Cholesky's factors; NaN stay NaN, for the training to notice.
+
+    `torch.linalg.inv` takes Gauss's: given several matrices of hundreds of rows and two threads,
+    it never ends (MKL: "Parameter 6 was incorrect on entry to SLASWP").
+    """
+    return torch.cholesky_inverse(torch.linalg.cholesky_ex(matrices).L)
 
 
 def _newton_schulz(matrices: Tensor) -> Tensor:
