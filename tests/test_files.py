@@ -109,10 +109,9 @@ def test_a_folder_as_target_is_refused_and_kept(tmp_path, refused):
     assert list(tmp_path.iterdir()) == [tmp_path / "folder"]
 
 
-def test_a_folder_without_write_permission_is_refused(tmp_path, refused, monkeypatch):
-    # Asked of the system, not set by chmod: permissions do not stop root.
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
-    with refused(tmp_path), written_whole(tmp_path / "result.txt"):
+def test_a_folder_that_cannot_be_written_is_refused(refused):
+    # Not one made so by chmod: permissions do not stop root.
+    with refused("/proc is not writable"), written_whole("/proc/result.txt"):
         pytest.fail("work was done for a file that cannot be written")
 
 

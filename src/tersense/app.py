@@ -5,6 +5,7 @@ import html
 import os
 import shutil
 import signal
+import socket
 import tempfile
 import time
 import uuid
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tersense.capture import MOST_BYTES, Capture, Shelf, capture, read_upload, stock_shelf
-from tersense.errors import TersenseError
+from tersense.errors import TersenseError, one_line
 from tersense.images import PHOTOGRAPH, write_image
 from tersense.pictures import draw_error, draw_measurements, draw_pattern_sheet
 
@@ -206,6 +207,7 @@ def run_app(models: Sequence[str] | None, host: str, port: int, most_pixels: int
         port: And its port.
         most_pixels: Larger pictures are shrunk to so many pixels.
     """
+    _require_free(host, port)
     shelf = stock_shelf(models)
     for rates in shelf.values():  # the kernel is compiled before the first guest comes
         for imager in rates.values():
@@ -215,19 +217,29 @@ def run_app(models: Sequence[str] | None, host: str, port: int, most_pixels: int
         results.mkdir()
         write_image(icon, draw_pattern_sheet(next(iter(shelf[next(iter(shelf))].values())).phi[:1]))
         page = build_page(Studio(shelf, results, most_pixels))
-        try:
-            page.launch(
-                server_name=host, server_port=port, share=False, quiet=True, ssr_mode=False,
-                max_file_size=MOST_BYTES, footer_links=[], favicon_path=icon, css_paths=_CSS,
-                theme=_theme(), prevent_thread_lock=True, enable_monitoring=False,
-            )  # fmt: skip
-        except OSError as error:
-            raise TersenseError(
-                f"cannot listen at {host}:{port}; choose another with --host or --port"
-            ) from error
+        page.launch(
+            server_name=host, server_port=port, share=False, quiet=True, ssr_mode=False,
+            max_file_size=MOST_BYTES, footer_links=[], favicon_path=icon, css_paths=_CSS,
+            theme=_theme(), prevent_thread_lock=True, enable_monitoring=False,
+        )  # fmt: skip
         print(f"tersense is at {page.local_url} (Ctrl-C ends it)", flush=True)
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the folder is removed
         page.block_thread()
+
+
+def _require_free(host: str, port: int) -> None:
+    """Refuse an address that cannot be listened at, in our words, before models are loaded."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        family, kind, protocol, _, address = found[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except (OSError, UnicodeError) as error:  # UnicodeError: a name longer than names may be
+        raise TersenseError(
+            f"cannot listen at {host}:{port}: {one_line(error)}; "
+            "choose another with --host or --port"
+        ) from error
 
 
 @contextlib.contextmanager

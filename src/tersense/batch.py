@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from tersense.data import Track, ahead
 from tersense.errors import TersenseError, one_line
-from tersense.files import make_folder, require_writable_folder
+from tersense.files import require_writable_folder
 
 
 class Task(NamedTuple):
@@ -65,6 +65,7 @@ def work_through(
 ) -> dict[Path, str]:
     """Read each source, a few ahead of the work, and do the work; return what failed and why.
 
+    The work makes the folder of its target, when there is something to put into it.
     A single task fails by raising, so that the caller gets the error itself.
     """
     failures: dict[Path, str] = {}
@@ -81,7 +82,6 @@ def work_through(
         try:
             if isinstance(content, Exception):
                 raise content
-            make_folder(task.target.parent)
             work(content, task.target)
         except Exception as error:
             if len(tasks) == 1:
@@ -92,7 +92,7 @@ def work_through(
 
 def find_measurements(folder: Path) -> list[Path]:
     """List the measurement files of a folder and of those below it, in name order."""
-    found = sorted(folder.rglob("*.tsm"))
+    found = sorted(path for path in folder.rglob("*.tsm") if path.is_file())
     if not found:
         raise TersenseError(f"no measurement files (.tsm) in {folder}")
     return found

@@ -9,6 +9,7 @@ from typing import Any
 
 from tersense.errors import TersenseError, one_line
 from tersense.experiments import OVERLAPPING, OWN
+from tersense.files import read_text
 
 AXES = ("rate", "density")
 PAPER = "the paper, its first set"
@@ -52,7 +53,7 @@ def read_training(run: str | Path) -> dict[str, Curve]:
     path = Path(run) / "metrics.jsonl" if Path(run).is_dir() else Path(run)
     name = path.parent.resolve().name if path.name == "metrics.jsonl" else path.stem
     curves: dict[str, Curve] = {}
-    lines = _read_text(path).splitlines()
+    lines = read_text(path).splitlines()
     for number, line in enumerate(lines, 1):
         try:
             entry = json.loads(line)
@@ -83,7 +84,7 @@ def read_figures(paths: list[Path], against: str) -> list[Curve]:
         raise TersenseError(f"PSNR is drawn against {' or '.join(AXES)}, not {against!r}")
     curves: dict[str, Curve] = {}
     for path in paths:
-        text = _read_text(path)
+        text = read_text(path)
         try:
             result = json.loads(text)
             if "rows" in result:
@@ -134,10 +135,3 @@ def _add_point(curves: dict[str, Curve], name: str, x: float, figures: dict[str,
     value = figures["mean"]["psnr"]
     if value is not None and math.isfinite(value):
         curves.setdefault(name, Curve(name)).add(x, float(value))
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise TersenseError(f"cannot read {path}: {one_line(error)}") from error

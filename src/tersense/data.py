@@ -26,7 +26,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from tersense.errors import TersenseError
-from tersense.files import make_folder, written_whole
+from tersense.files import make_folder, require_file, written_whole
 from tersense.images import Picture, find_images, read_gray
 
 Item = TypeVar("Item")
@@ -289,6 +289,7 @@ def _pack_hdf5(path: Path, crop: int, sink: IO[bytes], track: Track) -> _Index:
         import h5py
     except ImportError as error:
         raise TersenseError("reading HDF5 needs h5py: pip install 'tersense[hdf5]'") from error
+    require_file(path)
     try:
         with h5py.File(path) as file:
             patches = file["patches"]

@@ -53,8 +53,7 @@ def read_patterns(path: str | Path, stride: int | None = None) -> Patterns:
 
 
 def _read_npy(path: Path) -> NDArray[Any]:
-    # Mapped, not read: a header that claims more than the file holds cannot fill the memory.
-    array: NDArray[Any] = read_npy(path, mapped=True)
+    array: NDArray[Any] = read_npy(path)
     return array
 
 

@@ -4,6 +4,7 @@ A picture is a uint8 array: (H, V) in gray or (H, V, 3) in colour.
 """
 
 import contextlib
+import logging
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,9 @@ from tersense.files import written_whole
 
 # Large is fine; what Pillow calls a bomb (an error, not a warning) is refused.
 warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+# Whether a damaged file can be used is told once, by us.
+warnings.filterwarnings("ignore", module=r"PIL\.")
+logging.getLogger("PIL").setLevel(logging.CRITICAL)
 
 Picture = NDArray[np.uint8]
 

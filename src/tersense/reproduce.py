@@ -16,7 +16,7 @@ from typing import Any
 from tersense.baselines.classical import ClassicalImager, random_patterns
 from tersense.camera import Camera
 from tersense.config import Config
-from tersense.data import open_pictures, resolve_source
+from tersense.data import is_patch_file, open_pictures, resolve_source
 from tersense.devices import choose_device
 from tersense.errors import TersenseError
 from tersense.evaluate import score_picture, summarize, write_json
@@ -75,7 +75,10 @@ def _check(options: Options) -> None:
         raise TersenseError(f"two test folders have the same name: {', '.join(sorted(names))}")
     for test in options.tests:
         find_images(test)
-    resolve_source(options.train)
+    choose_device(options.device)
+    source = resolve_source(options.train)
+    if not is_patch_file(source):
+        find_images(source)
     if not 1 <= options.stride <= 32:
         raise TersenseError(f"stride {options.stride} must lie between 1 and the window, 32")
 
