@@ -13,6 +13,8 @@ from tersense.files import read_text
 
 AXES = ("rate", "density")
 PAPER = "the paper, its first set"
+# What can go wrong with JSON that is not what it should be.
+_WRONG = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 
 
 @dataclass
@@ -59,7 +61,7 @@ def read_training(run: str | Path) -> dict[str, Curve]:
             entry = json.loads(line)
             step = float(entry["step"])
             values = {key: float(entry[key]) for key in ("loss", "validation_psnr") if key in entry}
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except _WRONG as error:
             if number == len(lines):  # the training was killed while it wrote
                 break
             raise TersenseError(f"{path} is no log of a training: line {number}") from error
@@ -94,7 +96,7 @@ def read_figures(paths: list[Path], against: str) -> list[Curve]:
                 _add_evaluation(curves, result, against)
         except TersenseError as error:
             raise TersenseError(f"{path}: {error}") from error
-        except (ValueError, TypeError, LookupError, RecursionError) as error:
+        except _WRONG as error:
             raise TersenseError(
                 f"{path} is no result of reproduce or of evaluate --json: {one_line(error)}"
             ) from error

@@ -163,4 +163,7 @@ def read_npy(path: Path) -> Any:
     with path.open("rb") as file:
         if file.read(6) != b"\x93NUMPY":
             raise TersenseError(f"{path} is not a .npy file, as numpy.save writes it")
-    return np.load(path, mmap_mode="r", allow_pickle=False)
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except Exception as error:  # numpy parses the header as Python: it may fail in any way
+        raise TersenseError(f"{path} is not a readable .npy file: {one_line(error)}") from error

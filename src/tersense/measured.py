@@ -135,7 +135,8 @@ def _read_table(path: Path) -> tuple[Values, tuple[int, int] | None]:
         raise TersenseError(f"{path} is not a readable table: {one_line(error)}") from error
     if not isinstance(numbers, np.ndarray) or numbers.dtype.kind not in "iuf" or not numbers.size:
         raise TersenseError(f"{path} holds no table of numbers")
-    return numbers.astype(np.float64), size
+    with np.errstate(all="ignore"):  # what is too large becomes infinite, and is refused later
+        return numbers.astype(np.float64), size
 
 
 def _read_csv(text: str) -> tuple[Values, tuple[int, int] | None]:

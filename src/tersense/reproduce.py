@@ -30,7 +30,7 @@ from tersense.experiments import (
     protocols,
     recipe,
 )
-from tersense.files import make_folder
+from tersense.files import make_folder, read_text
 from tersense.images import find_images, read_gray
 from tersense.report import mean_psnr
 from tersense.ternary import rows_for_rate
@@ -160,7 +160,13 @@ def _result_path(experiment: Experiment, options: Options) -> Path:
 
 
 def _read_result(experiment: Experiment, options: Options) -> dict[str, Any]:
-    result: dict[str, Any] = json.loads(_result_path(experiment, options).read_text("utf-8"))
+    path = _result_path(experiment, options)
+    try:
+        result = json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise TersenseError(f"{path} is damaged; remove it to measure again") from error
+    if not isinstance(result, dict) or not {"protocol", "sets"} <= result.keys():
+        raise TersenseError(f"{path} is no result of reproduce; remove it to measure again")
     return result
 
 
