@@ -226,8 +226,8 @@ def resolve_source(source: str | Path) -> Path:
     path = Path(text)
     if text.startswith("package:"):
         package, _, inside = text.removeprefix("package:").partition("/")
-        try:
-            spec = importlib.util.find_spec(package)
+        try:  # looking for a part of a package would run the package
+            spec = importlib.util.find_spec(package) if package.isidentifier() else None
         except (ImportError, ValueError):
             spec = None
         if spec is None or spec.origin is None:
