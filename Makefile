@@ -2,6 +2,8 @@
 # make test    checks style and types and runs the tests
 # make docs    builds the documentation to site/
 # make setup   only sets up: leaves .venv/bin/tersense
+# make fuzz    feeds 100,000 damaged files to everything that reads files (about 20 minutes)
+# make audit   looks up the pinned dependencies in the advisory database (needs the network)
 # make tools   installs what the tests run besides Python: simulator, synthesizer, compilers, browser
 
 PYTHON ?= python3
@@ -9,7 +11,7 @@ BIN := .venv/bin
 TOOLS := iverilog yosys gcc arm-none-eabi-gcc qemu-system-arm chromium
 PACKAGES := iverilog yosys gcc libc6-dev make gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm chromium
 
-.PHONY: demo test docs setup tools
+.PHONY: demo test docs setup tools fuzz fuzz-guided audit
 
 demo: setup
 	$(BIN)/tersense demo -o demo
@@ -30,6 +32,20 @@ test: tools .venv/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2
+
+fuzz: .venv/.test
+	$(BIN)/python tests/long/fuzz.py --inputs 100000
+
+# Guided by coverage, one reader after the other, as in: make fuzz-guided READER='image .png'
+READER ?= model
+fuzz-guided: .venv/.test
+	$(BIN)/python -m pip install --quiet atheris
+	$(BIN)/python tests/long/fuzz_guided.py '$(READER)' -runs=100000
+
+# --strict: what could not be looked up is no good news.
+audit: .venv/.core
+	$(BIN)/python -m pip install --quiet pip-audit
+	$(BIN)/python -m pip_audit --strict --no-deps --disable-pip --requirement constraints.txt
 
 # Material tells on every build that it will be kept up until May 2027; we know.
 docs: .venv/.docs
