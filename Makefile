@@ -3,7 +3,9 @@
 # make coverage  runs the tests and tells which lines and branches of src they reach
 # make mutants   changes ternary, sensing and measurements in every small way; a test should notice
 # make kills     kills a training 50 times, resumes it and compares (about 15 minutes)
+# make fuzz      feeds 100,000 damaged files to everything that reads files (about 20 minutes)
 # make soak      holds the page and the batch commands under load: 5,000 requests and pictures
+# make audit     looks up the pinned dependencies in the advisory database (needs the network)
 # make docs      builds the documentation to site/
 # make setup     only sets up: leaves .venv/bin/tersense
 # make tools     installs what the tests run besides Python: simulator, synthesizer, compilers, browser
@@ -13,7 +15,7 @@ BIN := .venv/bin
 TOOLS := iverilog yosys gcc arm-none-eabi-gcc qemu-system-arm chromium
 PACKAGES := iverilog yosys gcc libc6-dev make gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm chromium
 
-.PHONY: demo test coverage mutants kills soak docs setup tools
+.PHONY: demo test coverage mutants kills fuzz fuzz-guided soak audit docs setup tools
 
 demo: setup
 	$(BIN)/tersense demo -o demo
@@ -48,6 +50,20 @@ mutants: .venv/.mutants
 soak: .venv/.test
 	PYTHONPATH=tests $(BIN)/python -m long.soak_app --requests 5000
 	PYTHONPATH=tests $(BIN)/python -m long.soak_batch --pictures 5000
+
+fuzz: .venv/.test
+	$(BIN)/python tests/long/fuzz.py --inputs 100000
+
+# Guided by coverage, one reader after the other, as in: make fuzz-guided READER='image .png'
+READER ?= model
+fuzz-guided: .venv/.test
+	$(BIN)/python -m pip install --quiet atheris
+	$(BIN)/python tests/long/fuzz_guided.py '$(READER)' -runs=100000
+
+# --strict: what could not be looked up is no good news.
+audit: .venv/.core
+	$(BIN)/python -m pip install --quiet pip-audit
+	$(BIN)/python -m pip_audit --strict --no-deps --disable-pip --requirement constraints.txt
 
 # Material tells on every build that it will be kept up until May 2027; we know.
 docs: .venv/.docs

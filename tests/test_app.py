@@ -11,6 +11,7 @@ import time
 from urllib.parse import urlsplit
 
 import gradio as gr
+import httpx
 import numpy as np
 import pytest
 from PIL import Image
@@ -209,6 +210,21 @@ def browser():
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         yield browser
         browser.close()
+
+
+def test_a_file_that_is_too_large_is_refused_by_the_server(address):
+    # Not only by the page: anybody can send a request.
+    too_large = bytes(tersense.capture.MOST_BYTES + 2**20)
+    answer = httpx.post(f"{address}gradio_api/upload", files={"files": ("a.png", too_large)})
+    assert answer.status_code == 413
+    answer = httpx.post(f"{address}gradio_api/upload", files={"files": ("a.png", b"small")})
+    assert answer.status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../../../../etc/passwd", __file__])
+def test_files_of_the_server_cannot_be_asked_for(address, path):
+    answer = httpx.get(f"{address}gradio_api/file={path}")
+    assert answer.status_code in (403, 404)
 
 
 def test_the_page_in_a_browser(browser, address, tmp_path):

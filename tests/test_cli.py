@@ -171,7 +171,8 @@ def output_in_a_missing_folder(tmp_path):
 
 
 def output_that_is_a_folder(tmp_path):
-    return ["evaluate", tmp_path, "--json", tmp_path], "is a folder"
+    (tmp_path / "folder.json").mkdir()
+    return ["evaluate", tmp_path, "--json", tmp_path / "folder.json"], "is a folder"
 
 
 def measurements_of_other_patterns(tmp_path):

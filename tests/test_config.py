@@ -247,11 +247,17 @@ def test_an_empty_file_means_the_defaults(empty):
 
 
 @pytest.mark.parametrize(
-    "content", [b"[train", b"epochs: 3", b"\xff\xfe\x00", b"[a]\n[a]\n", b"{}"]
+    "content", [b"[train", b"epochs: 3", b"[a]\n[a]\n", b"{}", b"a = " + b"9" * 5000]
 )
 def test_what_is_no_toml_is_refused(tmp_path, refused, content):
     (tmp_path / "a.toml").write_bytes(content)
     with refused(tmp_path / "a.toml", "TOML"):
+        read_config(tmp_path / "a.toml")
+
+
+def test_what_is_no_text_is_refused(tmp_path, refused):
+    (tmp_path / "a.toml").write_bytes(b"\xff\xfe\x00")
+    with refused(tmp_path / "a.toml", "not a text file"):
         read_config(tmp_path / "a.toml")
 
 

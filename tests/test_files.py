@@ -109,10 +109,16 @@ def test_a_folder_as_target_is_refused_and_kept(tmp_path, refused):
     assert list(tmp_path.iterdir()) == [tmp_path / "folder"]
 
 
-def test_a_folder_without_write_permission_is_refused(tmp_path, refused, monkeypatch):
-    # Asked of the system, not set by chmod: permissions do not stop root.
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
-    with refused(tmp_path), written_whole(tmp_path / "result.txt"):
+def test_what_a_file_says_cannot_break_the_line_or_command_the_terminal():
+    message = str(TersenseError("its name is a\nb\x1b[31m\u2028c é×"))
+    assert len(message.splitlines()) == 1
+    assert message.isprintable()
+    assert "é×" in message
+
+
+def test_a_folder_that_cannot_be_written_is_refused(refused):
+    # Not one made so by chmod: permissions do not stop root.
+    with refused("/proc is not writable"), written_whole("/proc/result.txt"):
         pytest.fail("work was done for a file that cannot be written")
 
 

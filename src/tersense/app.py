@@ -5,6 +5,7 @@ import html
 import os
 import shutil
 import signal
+import socket
 import tempfile
 import threading
 import time
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tersense.capture import MOST_BYTES, Capture, Shelf, capture, read_upload, stock_shelf
-from tersense.errors import TersenseError
+from tersense.errors import TersenseError, one_line
 from tersense.images import PHOTOGRAPH, write_image
 from tersense.pictures import draw_error, draw_measurements, draw_pattern_sheet
 
@@ -230,6 +231,7 @@ def run_app(models: Sequence[str] | None, host: str, port: int, most_pixels: int
         port: And its port.
         most_pixels: Larger pictures are shrunk to so many pixels.
     """
+    _require_free(host, port)
     shelf = stock_shelf(models)
     for rates in shelf.values():  # the kernel is compiled before the first guest comes
         for imager in rates.values():
@@ -245,17 +247,12 @@ def run_app(models: Sequence[str] | None, host: str, port: int, most_pixels: int
 
 
 def _serve(page: gr.Blocks, host: str, port: int, icon: Path) -> None:
-    try:
-        page.launch(
-            server_name=host, server_port=port, share=False, quiet=True, ssr_mode=False,
-            max_file_size=MOST_BYTES, footer_links=[], favicon_path=icon, css_paths=_CSS,
-            theme=_theme(), prevent_thread_lock=True, enable_monitoring=False,
-            state_session_capacity=_VISITS_KEPT,
-        )  # fmt: skip
-    except OSError as error:
-        raise TersenseError(
-            f"cannot listen at {host}:{port}; choose another with --host or --port"
-        ) from error
+    page.launch(
+        server_name=host, server_port=port, share=False, quiet=True, ssr_mode=False,
+        max_file_size=MOST_BYTES, footer_links=[], favicon_path=icon, css_paths=_CSS,
+        theme=_theme(), prevent_thread_lock=True, enable_monitoring=False,
+        state_session_capacity=_VISITS_KEPT,
+    )  # fmt: skip
     print(f"tersense is at {page.local_url} (Ctrl-C ends it)", flush=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the folder is removed
     page.block_thread()
@@ -277,6 +274,21 @@ def _sweeper(studio: Studio, page: gr.Blocks) -> Iterator[None]:
         yield
     finally:
         closed.set()
+
+
+def _require_free(host: str, port: int) -> None:
+    """Refuse an address that cannot be listened at, in our words, before models are loaded."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        family, kind, protocol, _, address = found[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except (OSError, UnicodeError) as error:  # UnicodeError: a name longer than names may be
+        raise TersenseError(
+            f"cannot listen at {host}:{port}: {one_line(error)}; "
+            "choose another with --host or --port"
+        ) from error
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from tersense import distributed
 from tersense.data import Track, ahead
 from tersense.errors import TersenseError, one_line
-from tersense.files import make_folder, require_writable_folder
+from tersense.files import require_writable_folder
 
 
 class Task(NamedTuple):
@@ -66,8 +66,9 @@ def work_through(
 ) -> dict[Path, str]:
     """Read each source, a few ahead of the work, and do the work; return what failed and why.
 
-    A single task fails by raising, so that the caller gets the error itself. Several processes
-    (`distributed`) share the tasks; each returns all failures.
+    The work makes the folder of its target, when there is something to put into it. A single task
+    fails by raising, so that the caller gets the error itself. Several processes (`distributed`)
+    share the tasks; each returns all failures.
     """
     mine = tasks[distributed.rank() :: distributed.count()]
     single = len(tasks) == 1
@@ -98,7 +99,6 @@ def _work_off(
         try:
             if isinstance(content, Exception):
                 raise content
-            make_folder(task.target.parent)
             work(content, task.target)
         except Exception as error:
             if single:
@@ -109,7 +109,7 @@ def _work_off(
 
 def find_measurements(folder: Path) -> list[Path]:
     """List the measurement files of a folder and of those below it, in name order."""
-    found = sorted(folder.rglob("*.tsm"))
+    found = sorted(path for path in folder.rglob("*.tsm") if path.is_file())
     if not found:
         raise TersenseError(f"no measurement files (.tsm) in {folder}")
     return found

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 # Modules that import torch are imported inside the commands, so that --help answers at once.
 
+_LONGEST_LINE = 600  # of an error
 _MOST_ROWS = 200  # of a table that a person reads
 
 app = typer.Typer(
@@ -160,7 +161,7 @@ def sense(
         float,
         typer.Option("--noise", metavar="SIGMA", help="Model a noisy sensor; in pixel values."),
     ] = 0.0,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the noise.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the noise.")] = 0,
     device: DeviceOption = "cpu",
 ) -> None:
     """Take the measurements of pictures, gray or colour, of any size.
@@ -172,9 +173,13 @@ def sense(
     from tersense.batch import plan_tasks, work_through
     from tersense.console import ProgressDisplay, output
     from tersense.distributed import rank, together
+    from tersense.files import make_folder
     from tersense.images import find_images, read_image
 
     tasks = together(lambda: plan_tasks(images, out, ".tsm", find_images))
+    for task in tasks:
+        if task.target.suffix != ".tsm":  # it may be somebody's picture or model
+            raise typer.BadParameter(f"{task.target}: name a measurement file ending in .tsm")
     imager = _load(model, rate, device)
 
     if len(tasks) > 1:
@@ -184,6 +189,7 @@ def sense(
         return imager.sense(read_image(path), bits, noise, seed)
 
     def work(measurements: Any, target: Path) -> None:
+        make_folder(target.parent)
         measurements.save(target)
         output.print(
             f"{target}: {measurements.values.size:,} measurements, "
@@ -241,6 +247,7 @@ def reconstruct(
     from tersense.batch import plan_tasks, work_through
     from tersense.console import ProgressDisplay, output
     from tersense.distributed import rank, together
+    from tersense.files import make_folder
     from tersense.images import require_picture_suffix, write_image
     from tersense.measurements import MeasuredValues
     from tersense.models import find_by_patterns
@@ -258,6 +265,7 @@ def reconstruct(
         header = measurements.header
         imager = imager_for(header.phi, header.stride, header.patterns)
         picture = imager.reconstruct(measurements)
+        make_folder(target.parent)
         write_image(target, picture)
         missing = measurements.missing if isinstance(measurements, MeasuredValues) else 0.0
         output.print(
@@ -300,10 +308,10 @@ def evaluate(
     from tersense.console import ProgressDisplay
     from tersense.distributed import first, rank
     from tersense.evaluate import evaluate_folder
-    from tersense.files import require_writable_folder
+    from tersense.files import require_json_target
 
     if json:
-        require_writable_folder(json)
+        require_json_target(json)
     imager = _load(model, rate, device, precision)
     with ProgressDisplay(quiet=rank() > 0) as display:
         result = evaluate_folder(imager, folder, stride, display.track)
@@ -406,6 +414,8 @@ def main(arguments: list[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):  # a terminal that knows no × gets a ? instead
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    if "" in (sys.argv[1:] if arguments is None else arguments):
+        return _fail("an argument is empty; if it came from a variable, the variable is not set")
     try:
         return app(args=arguments, prog_name="tersense", standalone_mode=False) or 0
     except _CLICK_ERROR as error:
@@ -425,7 +435,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _fail(message: str, code: int = 2) -> int:
+    """Print one line of bearable length, without characters that a terminal would obey."""
+    line = "".join(c if c.isprintable() else "?" for c in " ".join(message.split()))
+    if len(line) > _LONGEST_LINE:
+        line = f"{line[: _LONGEST_LINE // 2]} … {line[-_LONGEST_LINE // 2 :]}"
     number = os.environ.get("RANK", "0")  # of a process that torchrun started
-    who = "tersense: " if number == "0" else f"tersense, process {number}: "
-    print(who + " ".join(message.split()), file=sys.stderr)
+    who = "tersense" if number == "0" else f"tersense, process {number}"
+    print(f"{who}: {line}", file=sys.stderr)
     return code

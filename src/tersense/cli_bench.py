@@ -64,9 +64,11 @@ def bench_reconstruct(
         typer.Option("--model", "-m", metavar="MODEL", help="May be repeated. Default: built-in."),
     ] = None,
     device: DeviceOption = "cpu",
-    threads: Annotated[int, typer.Option("--threads", metavar="N", help="Of the CPU.")] = 2,
+    threads: Annotated[
+        int, typer.Option("--threads", metavar="N", min=1, max=1024, help="Of the CPU.")
+    ] = 2,
     most: Annotated[
-        int, typer.Option("--most", metavar="SIDE", help="The largest picture to time.")
+        int, typer.Option("--most", metavar="SIDE", min=256, help="The largest picture to time.")
     ] = 4096,
     json: JsonOption = None,
     quick: Annotated[bool, typer.Option("--quick", help="Small and short.")] = False,
@@ -79,11 +81,11 @@ def bench_reconstruct(
     from tersense.console import ProgressDisplay, output, show_table
     from tersense.devices import choose_device
     from tersense.evaluate import write_json
-    from tersense.files import require_writable_folder
+    from tersense.files import require_json_target
     from tersense.models import names
 
     if json:
-        require_writable_folder(json)
+        require_json_target(json)
     with ProgressDisplay() as display:
         result = bench_reconstruction(
             models or names(), choose_device(device), threads, most, quick, display.track
@@ -123,10 +125,10 @@ def bench_train(
     from tersense.config import read_config
     from tersense.console import show_facts
     from tersense.evaluate import write_json
-    from tersense.files import require_writable_folder
+    from tersense.files import require_json_target
 
     if json:
-        require_writable_folder(json)
+        require_json_target(json)
     result = bench_training(read_config(config, changes), quick)
     facts = {
         "device": result["device"],
@@ -211,12 +213,12 @@ def _use_one_thread() -> None:
 
 def _require_targets(json: Path | None, plot: Path | None) -> None:
     """Refuse files that cannot be written before any work is done for them."""
-    from tersense.files import require_writable_folder
+    from tersense.files import require_json_target, require_writable_folder
 
-    for path in (json, plot):
-        if path:
-            require_writable_folder(path)
+    if json:
+        require_json_target(json)
     if plot:
         from tersense.plots import require_plot_format
 
         require_plot_format(plot)
+        require_writable_folder(plot)

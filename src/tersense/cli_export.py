@@ -100,7 +100,9 @@ def export_patterns(
     ] = None,
     scale: Annotated[
         int | None,
-        typer.Option("--scale", metavar="N", help="A pixel is N×N mirrors. Default: what fits."),
+        typer.Option(
+            "--scale", metavar="N", min=1, help="A pixel is N×N mirrors. Default: what fits."
+        ),
     ] = None,
     formats: Annotated[
         str, typer.Option("--formats", metavar="LIST", help="Of png, bits, bitmaps, npy.")

@@ -1,6 +1,7 @@
 """Commands for those who train and compare: train, reproduce, bench."""
 
 import contextlib
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +13,7 @@ from tersense.errors import Interrupted
 # Modules that import torch are imported inside the commands, so that --help answers at once.
 
 JsonOption = Annotated[
-    Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures as JSON.")
+    Path | None, typer.Option("--json", metavar="FILE.json", help="Also write the figures as JSON.")
 ]
 PlotOption = Annotated[
     Path | None, typer.Option("--plot", metavar="FILE.png", help="Also draw the figures.")
@@ -73,7 +74,7 @@ def reproduce(
         int, typer.Option("--stride", metavar="S", help="Of the overlapping protocol.")
     ] = 2,
     parallel: Annotated[
-        int, typer.Option("--parallel", metavar="P", help="Experiments side by side.")
+        int, typer.Option("--parallel", metavar="P", max=1024, help="Experiments side by side.")
     ] = 1,
     only: Annotated[
         list[str] | None,
@@ -104,7 +105,7 @@ def reproduce(
 
     if table not in TABLES:
         raise typer.BadParameter(f"no table is called {table}; there is: {', '.join(TABLES)}")
-    if min(epochs, parallel, stride) < 1 or seconds < 0:
+    if min(epochs, parallel, stride) < 1 or not 0 <= seconds < math.inf:
         raise typer.BadParameter("--epochs, --parallel and --stride are at least 1, --seconds 0")
     if protocol not in PROTOCOLS:
         raise typer.BadParameter(f"--protocol is one of {', '.join(PROTOCOLS)}, not {protocol}")

@@ -70,7 +70,7 @@ def plot_pattern_sheet(
         int, typer.Option("--columns", metavar="N", min=1, help="Patterns a row.")
     ] = 16,
     scale: Annotated[
-        int, typer.Option("--scale", metavar="N", min=1, help="Size of a pattern's pixel.")
+        int, typer.Option("--scale", metavar="N", min=1, max=100, help="Size of a pattern's pixel.")
     ] = 3,
 ) -> None:
     """All patterns of a model: +1 orange, −1 blue, 0 light gray.
@@ -120,13 +120,17 @@ def plot_strip(
 
     Example: tersense plot strip photo.jpg --crop 200 80 96 96 -o strip.png
     """
+    from tersense.files import require_writable_folder
     from tersense.images import read_image, require_picture_suffix, write_image
     from tersense.metrics import psnr
     from tersense.models import load, names
     from tersense.pictures import draw_strip
 
     require_picture_suffix(out)
+    require_writable_folder(out)
     picture = read_image(image)
+    if out.exists() and out.samefile(image):
+        raise typer.BadParameter(f"{out} would overwrite itself; choose another name")
     x, y, width, height = crop or (0, 0, picture.shape[1], picture.shape[0])
     inside = 0 <= x < x + width <= picture.shape[1] and 0 <= y < y + height <= picture.shape[0]
     if not inside:

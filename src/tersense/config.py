@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tersense.errors import TersenseError, one_line
+from tersense.files import read_text
 from tersense.ternary import SELECTIONS, rows_for_rate
 
 T = typing.TypeVar("T")
@@ -135,11 +136,10 @@ class Config:
 
 def read_config(path: str | Path, changes: list[str] | None = None) -> Config:
     """Read a TOML file and apply `key=value` changes such as `train.lr=0.001`."""
+    text = read_text(path)
     try:
-        tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise TersenseError(f"cannot read {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        tables = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # also numbers of thousands of digits
         raise TersenseError(f"{path} is not a TOML file: {one_line(error)}") from error
     for change in changes or []:
         _apply(tables, change)
@@ -191,7 +191,7 @@ def _apply(tables: dict[str, Any], change: str) -> None:
         raise TersenseError(f"{change!r} is not section.key=value, as in train.epochs=10")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         value = text.strip()
     table = tables.setdefault(section, {})
     if isinstance(table, dict):

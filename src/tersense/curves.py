@@ -9,9 +9,12 @@ from typing import Any
 
 from tersense.errors import TersenseError, one_line
 from tersense.experiments import OVERLAPPING, OWN
+from tersense.files import read_text
 
 AXES = ("rate", "density")
 PAPER = "the paper, its first set"
+# What can go wrong with JSON that is not what it should be.
+_WRONG = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 
 
 @dataclass
@@ -52,13 +55,13 @@ def read_training(run: str | Path) -> dict[str, Curve]:
     path = Path(run) / "metrics.jsonl" if Path(run).is_dir() else Path(run)
     name = path.parent.resolve().name if path.name == "metrics.jsonl" else path.stem
     curves: dict[str, Curve] = {}
-    lines = _read_text(path).splitlines()
+    lines = read_text(path).splitlines()
     for number, line in enumerate(lines, 1):
         try:
             entry = json.loads(line)
             step = float(entry["step"])
             values = {key: float(entry[key]) for key in ("loss", "validation_psnr") if key in entry}
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except _WRONG as error:
             if number == len(lines):  # the training was killed while it wrote
                 break
             raise TersenseError(f"{path} is no log of a training: line {number}") from error
@@ -85,7 +88,7 @@ def read_figures(paths: list[Path], against: str) -> list[Curve]:
     curves: dict[str, Curve] = {}
     made: dict[str, dict[str, Any]] = {}
     for path in paths:
-        text = _read_text(path)
+        text = read_text(path)
         try:
             result = json.loads(text)
             if "rows" in result:
@@ -96,7 +99,7 @@ def read_figures(paths: list[Path], against: str) -> list[Curve]:
             _require_alike(made, result)
         except TersenseError as error:
             raise TersenseError(f"{path}: {error}") from error
-        except (ValueError, TypeError, LookupError, RecursionError) as error:
+        except _WRONG as error:
             raise TersenseError(
                 f"{path} is no result of reproduce or of evaluate --json: {one_line(error)}"
             ) from error
@@ -158,10 +161,3 @@ def _add_point(curves: dict[str, Curve], name: str, x: float, figures: dict[str,
     value = figures["mean"]["psnr"]
     if value is not None and math.isfinite(value):
         curves.setdefault(name, Curve(name)).add(x, float(value))
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise TersenseError(f"cannot read {path}: {one_line(error)}") from error

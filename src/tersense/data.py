@@ -26,8 +26,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from tersense.errors import TersenseError
-from tersense.files import locked, make_folder, remove_partials, written_whole
+from tersense.files import locked, make_folder, remove_partials, require_file, written_whole
 from tersense.images import Picture, find_images, read_gray
+
+_MOST_COMPRESSED = 1100  # times; what deflate reaches with nothing but zeros
+_LARGEST_CHUNK = 2**28  # bytes of an HDF5 file that are unpacked at once
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -242,8 +245,8 @@ def resolve_source(source: str | Path) -> Path:
     path = Path(text)
     if text.startswith("package:"):
         package, _, inside = text.removeprefix("package:").partition("/")
-        try:
-            spec = importlib.util.find_spec(package)
+        try:  # looking for a part of a package would run the package
+            spec = importlib.util.find_spec(package) if package.isidentifier() else None
         except (ImportError, ValueError):
             spec = None
         if spec is None or spec.origin is None:
@@ -308,14 +311,14 @@ def _pack_hdf5(path: Path, crop: int, sink: IO[bytes], track: Track) -> _Index:
         import h5py
     except ImportError as error:
         raise TersenseError("reading HDF5 needs h5py: pip install 'tersense[hdf5]'") from error
+    require_file(path)
     try:
         with h5py.File(path) as file:
             patches = file["patches"]
             count, height, width = _patch_shape(path, patches)
             if min(height, width) < crop:
                 raise TersenseError(f"patches of {height}×{width} are below data.crop {crop}")
-            if patches.id.get_storage_size() == 0 or patches.external:
-                raise TersenseError(f"{path}: `patches` is not stored in this file")
+            _require_stored_here(path, file, patches, count * height * width)
             block = max(1, 2**26 // (height * width))
             for begin in track(range(0, count, block), "reading patches", -(-count // block)):
                 chunk: NDArray[np.uint8] = patches[begin : begin + block]
@@ -323,6 +326,19 @@ def _pack_hdf5(path: Path, crop: int, sink: IO[bytes], track: Track) -> _Index:
     except (OSError, KeyError, RuntimeError) as error:
         raise TersenseError(f"{path} is not an HDF5 file with a dataset `patches`") from error
     return _Index([(height, width)] * count)
+
+
+def _require_stored_here(path: Path, file: Any, patches: Any, size: int) -> None:
+    """Refuse patches that lie in other files, or that claim far more than this one holds."""
+    stored, chunk = patches.id.get_storage_size(), math.prod(patches.chunks or (1,))
+    linked = "HardLink" not in type(file.get("patches", getlink=True)).__name__
+    if linked or patches.external or patches.is_virtual or not stored:
+        raise TersenseError(f"{path}: `patches` is not stored in this file")
+    if size > _MOST_COMPRESSED * stored or chunk > _LARGEST_CHUNK:
+        raise TersenseError(
+            f"{path}: `patches` claims {size:,} bytes in chunks of {chunk:,}, but {stored:,} are "
+            "stored; no compression makes this of pictures"
+        )
 
 
 def _patch_shape(path: Path, patches: Any) -> tuple[int, int, int]:
@@ -369,12 +385,17 @@ def _read_index(index_file: Path, pixels_file: Path, fingerprint: str) -> _Index
     try:
         with safe_open(index_file, framework="pt") as file:
             metadata, sizes = file.metadata() or {}, file.get_tensor("sizes")
-        complete = int(sizes.prod(dim=1).sum()) == pixels_file.stat().st_size
-        if metadata.get("fingerprint") != fingerprint or not complete:
+        if metadata.get("fingerprint") != fingerprint or sizes.dtype != torch.int64:
             return None
-        skipped = Counter(json.loads(metadata["skipped"]))
-        return _Index([(height, width) for height, width in sizes.tolist()], skipped)
-    except (OSError, SafetensorError, KeyError, ValueError):
+        index = [(height, width) for height, width in sizes.tolist()]
+        total = sum(height * width for height, width in index)
+        whole = bool(index) and min(map(min, index)) >= 1 and total == pixels_file.stat().st_size
+        skipped = Counter(
+            {why: int(count) for why, count in json.loads(metadata["skipped"]).items()}
+        )
+        return _Index(index, skipped) if whole else None
+    except (OSError, SafetensorError, LookupError, ValueError, TypeError, AttributeError,
+            RecursionError):  # fmt: skip
         return None
 
 

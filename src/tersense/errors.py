@@ -2,7 +2,13 @@
 
 
 class TersenseError(ValueError):
-    """Say in one line what came, what is allowed and what to do."""
+    """Say in one line what came, what is allowed and what to do.
+
+    What came may hold line breaks, or characters that a terminal would obey: they become spaces.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__("".join(c if c.isprintable() else " " for c in message))
 
 
 class AlreadyToldError(TersenseError):

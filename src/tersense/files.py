@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 from safetensors import SafetensorError
 
 from tersense.errors import TersenseError, one_line
+
+MOST_TEXT = 2**26  # bytes of a text file; those that we read are far smaller
 
 _PARTIAL = ".partial-"
 _UMASK = os.umask(0)  # it can only be read by setting it
@@ -115,8 +118,20 @@ def require_writable_folder(path: Path) -> None:
         raise TersenseError(f"cannot write {path}: it is not a regular file")
     if not path.parent.is_dir():
         raise TersenseError(f"cannot write {path}: the folder {path.parent} does not exist")
-    if not os.access(path.parent, os.W_OK):
-        raise TersenseError(f"cannot write {path}: the folder {path.parent} is not writable")
+    try:  # what may be written is best known by writing; this file has no name and stays nowhere
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise TersenseError(
+            f"cannot write {path}: the folder {path.parent} is not writable: {error.strerror}"
+        ) from error
+
+
+def require_json_target(path: Path) -> None:
+    """Refuse a file for figures that cannot be written, or whose name is that of something else."""
+    if path.suffix.lower() != ".json":
+        raise TersenseError(f"cannot write {path}: figures are JSON; name a file ending in .json")
+    require_writable_folder(path)
 
 
 def make_folder(path: str | Path) -> Path:
@@ -129,11 +144,49 @@ def make_folder(path: str | Path) -> Path:
     return path
 
 
-def read_npy(path: Path, mapped: bool = False) -> Any:
-    """Read an array; numpy takes other files for pickles, and advises to trust them."""
+def require_file(path: str | Path, most_bytes: int | None = None) -> int:
+    """Return the size of a file; refuse what is none, and larger ones, before it is opened.
+
+    Opening a pipe may wait for ever, and reading a device may never end.
+    """
+    try:
+        found = Path(path).stat()
+    except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
+        reason = getattr(error, "strerror", None) or one_line(error)
+        raise TersenseError(f"cannot read {path}: {reason}") from error
+    if stat.S_ISDIR(found.st_mode):
+        raise TersenseError(f"cannot read {path}: it is a folder; name a file")
+    if not stat.S_ISREG(found.st_mode):
+        raise TersenseError(f"cannot read {path}: it is not a regular file")
+    if most_bytes is not None and found.st_size > most_bytes:
+        size = f"{found.st_size / 2**20:.0f} MiB, more than {most_bytes / 2**20:.0f}"
+        raise TersenseError(f"cannot read {path}: it has {size}")
+    return found.st_size
+
+
+def read_text(path: str | Path, most_bytes: int = MOST_TEXT) -> str:
+    """Read a text file of reasonable size."""
+    require_file(path, most_bytes)
+    try:
+        return Path(path).read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise TersenseError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise TersenseError(f"{path} is not a text file: {one_line(error)}") from error
+
+
+def read_npy(path: Path) -> Any:
+    """Map an array; numpy takes other files for pickles, and advises to trust them.
+
+    Mapped, not read: a header that claims more than the file holds cannot fill the memory.
+    """
     import numpy as np
 
+    require_file(path)
     with path.open("rb") as file:
         if file.read(6) != b"\x93NUMPY":
             raise TersenseError(f"{path} is not a .npy file, as numpy.save writes it")
-    return np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except Exception as error:  # numpy parses the header as Python: it may fail in any way
+        raise TersenseError(f"{path} is not a readable .npy file: {one_line(error)}") from error

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from tersense.errors import TersenseError, one_line
 from tersense.files import read_npy
+from tersense.matlab import list_matrices
 from tersense.ternary import Patterns
 
 SUFFIXES = (".npy", ".mat")
@@ -53,32 +54,19 @@ def read_patterns(path: str | Path, stride: int | None = None) -> Patterns:
 
 
 def _read_npy(path: Path) -> NDArray[Any]:
-    # Mapped, not read: a header that claims more than the file holds cannot fill the memory.
-    array: NDArray[Any] = read_npy(path, mapped=True)
+    array: NDArray[Any] = read_npy(path)
     return array
 
 
 def _read_mat(path: Path) -> NDArray[Any]:
-    try:
-        from scipy.io import loadmat, whosmat
-        from scipy.sparse import issparse
-    except ImportError as error:
-        raise TersenseError("a .mat file needs scipy: pip install 'tersense[baselines]'") from error
-    try:
-        names = [name for name, shape, _ in whosmat(path) if len(shape) >= 2 and max(shape) > 1]
-    except NotImplementedError as error:
-        raise TersenseError(f"{path} is of MATLAB's version 7.3; save it with -v7") from error
-    if _VARIABLE not in names and len(names) != 1:
-        listed = ", ".join(names) or "none"
+    found = {matrix.name: matrix for matrix in list_matrices(path) if max(matrix.shape) > 1}
+    if _VARIABLE not in found and len(found) != 1:
+        listed = ", ".join(found) or "none"
         raise TersenseError(f"{path} holds these matrices: {listed}; call the patterns phi")
-    name = _VARIABLE if _VARIABLE in names else names[0]
-    found = loadmat(path, variable_names=[name])[name]
-    if issparse(found):
-        if math.prod(found.shape) > _MOST_ENTRIES:
-            raise TersenseError(f"{path}: {_too_many(found.shape)}")
-        found = found.toarray()
-    array: NDArray[Any] = found
-    return array
+    matrix = found[_VARIABLE] if _VARIABLE in found else next(iter(found.values()))
+    if math.prod(matrix.shape) > _MOST_ENTRIES:
+        raise TersenseError(f"{path}: {_too_many(matrix.shape)}")
+    return matrix.read()
 
 
 def _check(path: Path, array: NDArray[Any]) -> NDArray[np.int8]:

@@ -4,6 +4,8 @@ A picture is a uint8 array: (H, V) in gray or (H, V, 3) in colour.
 """
 
 import contextlib
+import ctypes
+import logging
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,13 +13,20 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, _imaging
 
 from tersense.errors import TersenseError, one_line
 from tersense.files import written_whole
 
 # Large is fine; what Pillow calls a bomb (an error, not a warning) is refused.
 warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+# Whether a damaged file can be used is told once, by us.
+warnings.filterwarnings("ignore", module=r"PIL\.")
+logging.getLogger("PIL").setLevel(logging.CRITICAL)
+with contextlib.suppress(AttributeError, OSError):  # a Pillow without libtiff, or with its own way
+    _libtiff = ctypes.CDLL(_imaging.__file__)  # finds what that library is linked with
+    _libtiff.TIFFSetErrorHandler(None)
+    _libtiff.TIFFSetWarningHandler(None)
 
 Picture = NDArray[np.uint8]
 
@@ -96,6 +105,8 @@ def from_planes(planes: NDArray[Any]) -> NDArray[Any]:
 
 def to_pixels(estimate: NDArray[Any]) -> Picture:
     """Round and clip real values to the nearest pixel values."""
+    if np.isnan(estimate).any():
+        raise TersenseError("what came back are no numbers; the model or what it got is damaged")
     pixels: Picture = np.clip(np.rint(estimate), 0, 255).astype(np.uint8)
     return pixels
 

@@ -34,13 +34,14 @@ from numpy.typing import NDArray
 
 from tersense.config import build_section
 from tersense.errors import TersenseError, one_line
-from tersense.files import read_npy
+from tersense.files import read_npy, read_text
 from tersense.hardware.manifest import NAME, Manifest
 from tersense.hardware.mirrors import Plan
 from tersense.measurements import Header, MeasuredValues, Measurements
 from tersense.sensing import Geometry
 
 SUFFIXES = (".npy", ".csv")
+_MOST_BYTES = 2**30  # of a CSV file
 _SIZE = re.compile(r"#.*\bheight=(\d+)\s+width=(\d+)")
 _EMPTY_CELL = re.compile(r"(?:(?<=,)|^)\s*(?=,|$)")
 
@@ -109,7 +110,7 @@ def read_measured(
 
 def _read_readout(path: Path) -> Readout:
     path = path / NAME if path.is_dir() else path
-    content = json.loads(path.read_text(encoding="utf-8")).get("measured", {})
+    content = json.loads(read_text(path)).get("measured", {})
     if isinstance(content, dict):
         lists = {key: [content[key]] for key in ("gain", "offset")
                  if isinstance(content.get(key), (int, float))}  # fmt: skip
@@ -123,7 +124,7 @@ def _read_table(path: Path) -> tuple[Values, tuple[int, int] | None]:
         if path.suffix.lower() == ".npy":
             numbers, size = read_npy(path), None
         elif path.suffix.lower() == ".csv":
-            numbers, size = _read_csv(path.read_text(encoding="utf-8-sig"))
+            numbers, size = _read_csv(read_text(path, _MOST_BYTES))
         else:
             raise TersenseError(f"{path} is no table; give a file ending in .npy or .csv")
     except OSError as error:
@@ -134,7 +135,8 @@ def _read_table(path: Path) -> tuple[Values, tuple[int, int] | None]:
         raise TersenseError(f"{path} is not a readable table: {one_line(error)}") from error
     if not isinstance(numbers, np.ndarray) or numbers.dtype.kind not in "iuf" or not numbers.size:
         raise TersenseError(f"{path} holds no table of numbers")
-    return numbers.astype(np.float64), size
+    with np.errstate(all="ignore"):  # what is too large becomes infinite, and is refused later
+        return numbers.astype(np.float64), size
 
 
 def _read_csv(text: str) -> tuple[Values, tuple[int, int] | None]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from tersense.errors import TersenseError
-from tersense.files import written_whole
+from tersense.files import require_file, written_whole
 from tersense.sensing import Geometry
 
 VERSION = 1
@@ -179,9 +179,10 @@ class Measurements:
     @classmethod
     def load(cls, path: str | Path) -> "Measurements":
         """Read a measurement file (`.tsm`), checking all of it."""
+        size = require_file(path)
         try:
             with Path(path).open("rb") as file:
-                return _read(file, Path(path).stat().st_size)
+                return _read(file, size)
         except OSError as error:
             raise TersenseError(f"cannot read {path}: {error.strerror}") from error
         except (ValueError, TypeError, KeyError, RecursionError) as error:

@@ -154,8 +154,10 @@ def _build(
     if not isinstance(about, dict):
         raise TersenseError(f"`about` describes the model by name and value, not {about!r}")
     alpha = tensors.pop("alpha")
-    if alpha.shape != (len(patterns),):
-        raise TersenseError(f"alpha has shape {tuple(alpha.shape)}, not ({len(patterns)},)")
+    if alpha.shape != (len(patterns),) or not alpha.isfinite().all():
+        raise TersenseError(
+            f"alpha has shape {tuple(alpha.shape)}, not ({len(patterns)},), or is not finite"
+        )
     reconstructor = build_reconstructor(
         description["reconstructor"],
         description["options"],
@@ -197,6 +199,8 @@ def _take_weights(reconstructor: Reconstructor, tensors: dict[str, Tensor]) -> N
                 f"weight {key} is {found.dtype} of shape {tuple(found.shape)}, "
                 f"not {wanted.dtype} of {tuple(wanted.shape)}"
             )
+        if not found.isfinite().all():
+            raise TersenseError(f"weight {key} holds what is no number; the file is damaged")
         weights[key] = found.to(wanted.dtype)
     reconstructor.load_state_dict(weights, assign=True)
 

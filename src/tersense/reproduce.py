@@ -17,7 +17,7 @@ from typing import Any
 from tersense.baselines.classical import ClassicalImager, random_patterns
 from tersense.camera import Camera
 from tersense.config import Config
-from tersense.data import open_pictures, resolve_source
+from tersense.data import is_patch_file, open_pictures, resolve_source
 from tersense.devices import choose_device
 from tersense.errors import Interrupted, TersenseError
 from tersense.evaluate import score_picture, summarize, write_json
@@ -31,7 +31,7 @@ from tersense.experiments import (
     protocols,
     recipe,
 )
-from tersense.files import make_folder
+from tersense.files import make_folder, read_text
 from tersense.images import find_images, read_gray
 from tersense.report import mean_psnr
 from tersense.ternary import rows_for_rate
@@ -76,7 +76,10 @@ def _check(options: Options) -> None:
         raise TersenseError(f"two test folders have the same name: {', '.join(sorted(names))}")
     for test in options.tests:
         find_images(test)
-    resolve_source(options.train)
+    choose_device(options.device)
+    source = resolve_source(options.train)
+    if not is_patch_file(source):
+        find_images(source)
     if not 1 <= options.stride <= 32:
         raise TersenseError(f"stride {options.stride} must lie between 1 and the window, 32")
 
@@ -172,7 +175,13 @@ def _result_path(experiment: Experiment, options: Options) -> Path:
 
 
 def _read_result(experiment: Experiment, options: Options) -> dict[str, Any]:
-    result: dict[str, Any] = json.loads(_result_path(experiment, options).read_text("utf-8"))
+    path = _result_path(experiment, options)
+    try:
+        result = json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise TersenseError(f"{path} is damaged; remove it to measure again") from error
+    if not isinstance(result, dict) or not {"protocol", "sets"} <= result.keys():
+        raise TersenseError(f"{path} is no result of reproduce; remove it to measure again")
     return result
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from tersense import __version__
 from tersense.errors import TersenseError
-from tersense.files import written_whole
+from tersense.files import read_text, written_whole
 from tersense.imager import Imager
 from tersense.sensing import Geometry
 
@@ -129,8 +129,9 @@ class Manifest:
             check_files: Whether the other files must be there as they were written.
         """
         path = Path(path) / NAME if Path(path).is_dir() else Path(path)
+        text = read_text(path)
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = json.loads(text)
             manifest = cls(**_known(content))
             if check_files:
                 _check_files(manifest.files, path.parent)

@@ -222,7 +222,7 @@ def make_plan(
     if picture is None and camera == "single":
         picture = geometry.window, geometry.window
     if picture is None:
-        scale = scale or 4
+        scale = 4 if scale is None else scale
         step = scale * geometry.stride
         if scale < 1 or step > min(mirrors):
             raise TersenseError(

@@ -1,0 +1,264 @@
+"""Everything in tersense that reads a file, with good files to begin from."""
+
+import io
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import h5py
+import numpy as np
+import torch
+from PIL import Image
+from scipy.io import savemat
+
+from conftest import build_small_imager
+from mutations import mutate
+from tersense.checkpoint import read_checkpoint, write_checkpoint
+from tersense.config import Config, read_config, write_toml
+from tersense.curves import read_figures, read_training
+from tersense.data import open_pictures
+from tersense.errors import TersenseError
+from tersense.fixed import read_patterns
+from tersense.hardware import export
+from tersense.hardware.manifest import Manifest
+from tersense.images import read_image, write_image
+from tersense.measured import read_measured
+from tersense.measurements import Measurements
+from tersense.models import read_model, write_model
+from tersense.recon.mlp import MlpOptions, MlpReconstructor
+from tersense.sensing import Geometry
+
+PICTURE = np.random.default_rng(3).integers(0, 256, (13, 21), dtype=np.uint8)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """One kind of file.
+
+    Args:
+        suffix: Of its name.
+        seeds: Good files.
+        read: What reads it.
+    """
+
+    suffix: str
+    seeds: list[bytes] = field(repr=False)
+    read: Callable[[Path], Any]
+
+    def damaged(self, random: Random) -> bytes:
+        return mutate(random, self.seeds, self.suffix)
+
+    def meet(self, path: Path, content: bytes) -> str:
+        """Read the content: it is usable, or refused by one clear line; all else is a fault."""
+        path.write_bytes(content)
+        try:
+            self.read(path)
+        except TersenseError as error:
+            message = str(error)
+            assert message, "an empty message"
+            assert len(message.splitlines()) == 1, f"not one line: {message!r}"
+            return "refused"
+        return "read"
+
+
+def make_readers(folder: Path) -> dict[str, Reader]:
+    """Make good files of every kind; what readers need beside them lies in the folder."""
+    readers = {f"image {suffix}": _image_reader(suffix) for suffix in _PICTURES}
+    readers["measurements"] = _measurement_reader()
+    readers["model"] = _model_reader(folder)
+    readers["configuration"] = _config_reader()
+    readers["HDF5"] = _hdf5_reader(folder)
+    readers |= _camera_readers(folder)
+    readers["patterns .npy"], readers["patterns .mat"] = _pattern_readers()
+    readers["log"] = Reader(".jsonl", [_log()], read_training)
+    readers["figures"] = _figures_reader(folder)
+    readers["checkpoint"] = _checkpoint_reader(folder)
+    readers["cache"] = _cache_reader(folder)
+    return readers
+
+
+def _saved(image: Image.Image, form: str, **options: Any) -> bytes:
+    memory = io.BytesIO()
+    image.save(memory, form, **options)
+    return memory.getvalue()
+
+
+def _exif() -> Image.Exif:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turned
+    return exif
+
+
+_PICTURES: dict[str, tuple[str, tuple[str, ...], tuple[dict[str, Any], ...]]] = {
+    ".png": ("PNG", ("L", "RGB", "P", "1", "I;16", "RGBA", "LA"), ({}, {"exif": _exif()})),
+    ".jpg": ("JPEG", ("L", "RGB", "CMYK"), ({}, {"progressive": True}, {"exif": _exif()})),
+    ".webp": ("WEBP", ("RGB", "RGBA"), ({}, {"lossless": True}, {"exif": _exif()})),
+    ".tif": ("TIFF", ("L", "RGB", "I;16", "F", "1"),
+             ({}, {"compression": "tiff_lzw"}, {"compression": "tiff_adobe_deflate"})),
+    ".bmp": ("BMP", ("L", "RGB", "P", "1"), ({},)),
+    ".gif": ("GIF", ("L", "P"), ({}, {"interlace": 1})),
+    ".ppm": ("PPM", ("L", "RGB", "1", "I;16"), ({},)),
+}  # fmt: skip
+
+
+def _image_reader(suffix: str) -> Reader:
+    form, modes, options = _PICTURES[suffix]
+    gray = Image.fromarray(PICTURE)
+    pictures = [gray.convert("I").convert(mode) if mode == "I;16" else gray.convert(mode)
+                for mode in modes]  # fmt: skip
+    seeds = [_saved(picture, form, **some) for picture in pictures for some in options]
+    if suffix == ".ppm":
+        seeds += [b"P2\n# a\n3 2\n255\n1 2 3\n4 5 6\n", b"P3\n1 1\n65535\n1 2 3\n"]
+    return Reader(suffix, seeds, read_image)
+
+
+def _measurement_reader() -> Reader:
+    imager = build_small_imager()
+    colour = np.stack([PICTURE] * 3, axis=2)
+    made = (imager.sense(PICTURE), imager.sense(colour), imager.sense(PICTURE, bits=6, noise=2.0))
+    return Reader(".tsm", [y.to_bytes() for y in made], Measurements.load)
+
+
+def _model_reader(folder: Path) -> Reader:
+    write_model(folder / "model.safetensors", build_small_imager())
+
+    def read(path: Path) -> Any:
+        imager = read_model(path)
+        try:
+            return imager.reconstruct(imager.sense(PICTURE[:8, :8]))
+        except MemoryError as error:  # a large window: the user chose this model
+            raise TersenseError("too large") from error
+
+    return Reader(".safetensors", [(folder / "model.safetensors").read_bytes()], read)
+
+
+def _config_reader() -> Reader:
+    seeds = [path.read_bytes() for path in sorted(Path("configs").glob("*.toml"))]
+    everything = write_toml(replace(Config(), reconstructor={"name": "unrolled"}))
+    return Reader(".toml", [*seeds, everything.encode()], read_config)
+
+
+def _hdf5_reader(folder: Path) -> Reader:
+    patches = np.resize(PICTURE, (40, 64))
+    seeds = []
+    for options in ({}, {"chunks": (8, 64)}, {"chunks": (8, 64), "compression": "gzip"},
+                    {"libver": "latest"}):  # fmt: skip
+        path = folder / "patches.h5"
+        version = {"libver": options.pop("libver", None)}
+        with h5py.File(path, "w", **version) as file:
+            file.create_dataset("patches", data=patches, **options)
+            file["other"] = np.arange(5.0)
+        seeds.append(path.read_bytes())
+
+    def read(path: Path) -> Any:
+        return open_pictures(path, 4).picture(0)
+
+    return Reader(".h5", seeds, read)
+
+
+def _camera_readers(folder: Path) -> dict[str, Reader]:
+    imager = build_small_imager()
+    for kind in ("c", "patterns"):
+        options = {"mirrors": (16, 24), "scale": 1} if kind == "patterns" else {}
+        export(kind, imager, folder / kind, **options)
+    y = imager.sense(PICTURE).values
+    table = y.reshape(16, -1).T
+    np.save(folder / "table.npy", table)
+    manifest, size = folder / "c/manifest.json", PICTURE.shape
+    about = json.loads(manifest.read_text())
+    measured = {"height": 13, "width": 21, "gain": [2.0], "offset": 1.0, "row_order": [*range(16)],
+                "missing_rows": [3], "window_order": [*range(6)]}  # fmt: skip
+    plan = json.loads((folder / "patterns/manifest.json").read_text())
+    manifests = [
+        json.dumps(text).encode() for text in (about, about | {"measured": measured}, plan)
+    ]
+    text = io.StringIO()
+    np.savetxt(text, table, "%d", ",")
+    csv = text.getvalue().encode()
+    arrays = []
+    for array in (table, y, y.astype(np.float32), np.asfortranarray(table)):
+        memory = io.BytesIO()
+        np.save(memory, array)
+        arrays.append(memory.getvalue())
+
+    def read_with(path: Path) -> Any:
+        Manifest.read(path, check_files=False)
+        return read_measured(folder / "table.npy", path, size)
+
+    def read_table(path: Path) -> Any:
+        return read_measured(path, manifest, size)
+
+    return {
+        "manifest": Reader(".json", manifests, read_with),
+        "table .csv": Reader(".csv", [csv, b"# height=13 width=21\n" + csv], read_table),
+        "table .npy": Reader(".npy", arrays, read_table),
+    }
+
+
+def _pattern_readers() -> tuple[Reader, Reader]:
+    phi = build_small_imager().phi
+    arrays, matrices = [], []
+    for array in (phi, phi.reshape(16, 64).astype(np.float64), phi > 0):
+        memory = io.BytesIO()
+        np.save(memory, array)
+        arrays.append(memory.getvalue())
+        for compressed in (False, True):
+            memory = io.BytesIO()
+            savemat(memory, {"phi": array, "x": 1.0}, do_compression=compressed)
+            # The header tells the time; the same seeds give the same inputs tomorrow.
+            matrices.append(b"MATLAB 5.0 MAT-file".ljust(116) + memory.getvalue()[116:])
+    return Reader(".npy", arrays, read_patterns), Reader(".mat", matrices, read_patterns)
+
+
+def _log() -> bytes:
+    entries = [{"step": n, "epoch": n, "loss": 1.5 / n, "lr": 0.1} for n in range(1, 5)]
+    entries += [{"step": 5, "validation_psnr": 28.5}]
+    return b"".join(json.dumps(entry).encode() + b"\n" for entry in entries)
+
+
+def _figures_reader(folder: Path) -> Reader:
+    figures = {"model": "m-r10", "data": "d", "protocol": "own geometry", "rate": 0.1,
+               "mean": {"psnr": 30.0, "ssim": 0.9}}  # fmt: skip
+    other = folder / "other.json"
+    other.write_text(json.dumps(figures | {"rate": 0.2}))
+    row = {"name": "a", "published": [25.2], "sets": {"d": {"own": figures}},
+           "protocol": {"config": asdict(Config())}}  # fmt: skip
+    table = {"table": "rates", "rows": [row, row]}
+    seeds = [json.dumps(figures).encode(), json.dumps(table).encode()]
+    return Reader(".json", seeds, lambda path: read_figures([path, other], "rate"))
+
+
+def _checkpoint_reader(folder: Path) -> Reader:
+    def fresh() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+        network = MlpReconstructor(Geometry(8, 8), 4, MlpOptions(hidden=(4,)))
+        return network, torch.optim.Adam(network.parameters(), lr=0.1)
+
+    network, optimizer = fresh()
+    sum(weights.sum() for weights in network.parameters()).backward()  # type: ignore[union-attr]
+    optimizer.step()
+    path = folder / "checkpoint.safetensors"
+    write_checkpoint(path, network, optimizer, {"step": 3, "seconds": 1.5})
+    return Reader(".safetensors", [path.read_bytes()], lambda path: read_checkpoint(path, *fresh()))
+
+
+def _cache_reader(folder: Path) -> Reader:
+    """The index of packed pictures: a damaged one is made anew, whatever it says."""
+    pictures, cache = folder / "pictures", folder / "cache"
+    pictures.mkdir()
+    for number in range(3):
+        write_image(pictures / f"{number}.png", PICTURE)
+        os.utime(pictures / f"{number}.png", (0, 0))
+    open_pictures(pictures, 4, cache)
+    index = (cache / "index.safetensors").read_bytes()
+
+    def read(path: Path) -> Any:
+        (cache / "index.safetensors").write_bytes(path.read_bytes())
+        packed = open_pictures(pictures, 4, cache)
+        for number in range(3):
+            np.testing.assert_array_equal(packed.picture(number), PICTURE)
+
+    return Reader(".safetensors", [index], read)
