@@ -293,7 +293,7 @@ def test_a_bad_upload_gives_a_readable_message(browser, address, tmp_path, conte
     page = browser.new_page()
     page.goto(address)
     page.locator("#upload input").set_input_files(tmp_path / "photo.png")
-    expect(page.get_by_text(message)).to_be_visible(timeout=60_000)
+    expect(page.get_by_text(message).first).to_be_visible(timeout=60_000)
     page.close()
 
 

@@ -44,10 +44,6 @@ NEEDS = {
     "plot coverage": (["plot", "coverage", "-o", "{}/coverage.png"], "plot"),
     "bench --plot": (["bench", "sense", "--plot", "{}/bench.png"], "plot"),
     "train on scikit-image": (["train", str(ROOT / "configs/quick.toml")], "quick"),
-    "patterns in .mat": (
-        ["train", "{}/small.toml", "--set", "sensing.patterns={}/phi.mat",
-         "--set", "train.out={}/other"], "baselines",
-    ),
 }  # fmt: skip
 CONFIG = """
 [sensing]
@@ -92,7 +88,6 @@ def outcomes(tmp_path_factory):
     write_image(folder / "photos/moon.png", data.moon()[:64, :70])
     write_image(folder / "photos/cat.png", data.chelsea()[:64, :48])
     (folder / "patches.h5").write_bytes(b"\x89HDF\r\n\x1a\n")
-    (folder / "phi.mat").write_bytes(b"MATLAB")
     (folder / "small.toml").write_text(CONFIG.format(folder))
     commands = [*WORKS.values(), *(command for command, _ in NEEDS.values())]
     named = [[word.replace("{}", str(folder)) for word in command] for command in commands]
