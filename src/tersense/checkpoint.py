@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from tersense.errors import TersenseError, one_line
-from tersense.files import written_whole
+from tersense.files import require_file, written_whole
 
 _NETWORK, _OPTIMIZER, _RANDOM = "network.", "optimizer.", "random."
 
@@ -42,6 +42,7 @@ def read_checkpoint(
     path: Path, network: nn.Module, optimizer: torch.optim.Optimizer
 ) -> dict[str, Any]:
     """Put a checkpoint into the network and the optimiser; return the counters."""
+    require_file(path)
     try:
         with safe_open(path, framework="pt") as file:
             counters: dict[str, Any] = json.loads(file.metadata()["tersense"])
