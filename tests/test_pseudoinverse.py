@@ -47,7 +47,7 @@ def test_lapped_windows_are_inverted_away_from_the_border(window, stride, m):
     found = convolve_windows(inverse_gram(operator, 0.3), y)
     inside = (..., slice(5, -5), slice(5, -5))
     error = (found - expected)[inside].norm() / expected[inside].norm()
-    assert error < 0.03
+    assert error < 0.04
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])

@@ -15,13 +15,14 @@ from torch.nn import functional as F  # noqa: N812
 from tersense.sensing import SensingOperator
 
 _REACH = 3  # how many overlaps away measurements still correct each other
+_KEPT = 2  # of these; to leave out the last costs 0.002 dB and saves half of the arithmetic
 _ITERATIONS = 20  # enough for a condition number of some ten thousand
 
 
 def inverse_gram(operator: SensingOperator, damping: float | Tensor = 0.01) -> Tensor:
     """Return (ΦΦᵀ + λI)⁻¹ as a convolution over windows, (m, m, t, t) with t odd.
 
-    It is exact for blocks. For lapped windows it is that of a torus of t×t windows, close to exact
+    It is exact for blocks. For lapped windows it is the middle of that of a torus, close to exact
     inside a picture and less so at its border, where windows lose pixels.
 
     Args:
@@ -39,8 +40,9 @@ def inverse_gram(operator: SensingOperator, damping: float | Tensor = 0.01) -> T
     torus = torch.fft.ifftshift(F.pad(gram, (around,) * 4), dim=(-2, -1))
     waves = torch.fft.rfft2(torus).permute(2, 3, 0, 1)  # an m×m matrix for every frequency
     inverse = invert(waves + damped).permute(2, 3, 0, 1)
-    kernel: Tensor = torch.fft.irfft2(inverse, s=(grid, grid))
-    return torch.fft.fftshift(kernel, dim=(-2, -1)).contiguous()  # type: ignore[no-any-return]
+    kernel: Tensor = torch.fft.fftshift(torch.fft.irfft2(inverse, s=(grid, grid)), dim=(-2, -1))
+    kept = slice((_REACH - _KEPT) * reach, grid - (_REACH - _KEPT) * reach)
+    return kernel[..., kept, kept].contiguous()
 
 
 def convolve_windows(kernel: Tensor, y: Tensor) -> Tensor:
