@@ -116,8 +116,9 @@ def models() -> None:
     for name in names():
         imager = load(name)
         patterns = imager.patterns
+        any_rate = "up to " if imager.reconstructor.any_rate else ""
         rows.append([
-            name, f"{patterns.rate:.4g}", f"{patterns.window} / {patterns.stride}",
+            name, f"{any_rate}{patterns.rate:.4g}", f"{patterns.window} / {patterns.stride}",
             str(len(patterns)), f"{patterns.density:.1%}", f"{imager.parameters:,}",
         ])  # fmt: skip
     head = ["model", "rate", "window / stride", "patterns", "non-zeros", "weights"]
