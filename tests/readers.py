@@ -20,7 +20,6 @@ from mutations import mutate
 from tersense.checkpoint import read_checkpoint, write_checkpoint
 from tersense.config import Config, read_config, write_toml
 from tersense.curves import read_figures, read_training
-from tersense.data import open_pictures
 from tersense.errors import TersenseError
 from tersense.fixed import read_patterns
 from tersense.hardware import export
@@ -29,6 +28,7 @@ from tersense.images import read_image, write_image
 from tersense.measured import read_measured
 from tersense.measurements import Measurements
 from tersense.models import read_model, write_model
+from tersense.packing import open_pictures
 from tersense.recon.mlp import MlpOptions, MlpReconstructor
 from tersense.sensing import Geometry
 

@@ -7,10 +7,10 @@ from skimage import data
 import tersense
 from tersense.batch import find_measurements, plan_tasks
 from tersense.cli import main
-from tersense.data import ahead
 from tersense.errors import TersenseError
 from tersense.images import find_images, read_image, write_image
 from tersense.measurements import Measurements
+from tersense.progress import ahead
 
 
 @pytest.fixture

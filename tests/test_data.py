@@ -8,8 +8,9 @@ from PIL import Image
 from scipy.stats import chisquare
 from skimage import data as skimage_data
 
-from tersense import data
-from tersense.data import CropSampler, PackedPictures, open_pictures, resolve_source
+from tersense import packing
+from tersense.data import CropSampler, PackedPictures
+from tersense.packing import open_pictures, resolve_source
 
 
 def pack(pictures):
@@ -363,7 +364,7 @@ def test_the_second_opening_decodes_nothing(tmp_path, folder, monkeypatch):
     def decode(path):
         pytest.fail(f"{path} was decoded again")
 
-    monkeypatch.setattr(data, "read_gray", decode)
+    monkeypatch.setattr(packing, "read_gray", decode)
     assert equal(open_pictures(folder, crop=8, cache=tmp_path / "cache"), first)
 
 
@@ -428,7 +429,7 @@ def test_new_pixels_are_never_used_with_an_old_index(tmp_path, folder, monkeypat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(data, "save_file", stop)
+        patched.setattr(packing, "save_file", stop)
         with pytest.raises(KeyboardInterrupt):
             open_pictures(folder, crop=8, cache=cache)
     (folder / "0.png").unlink()  # as it was when the old index was written

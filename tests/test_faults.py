@@ -157,7 +157,7 @@ def test_a_checkpoint_of_before_the_random_state_was_kept_is_read(tmp_path):
 
 PACK = """
 import sys
-from tersense.data import open_pictures
+from tersense.packing import open_pictures
 store = open_pictures(sys.argv[1], 8, sys.argv[2])
 print(len(store), int(store.pixels.sum()))
 """

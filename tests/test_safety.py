@@ -25,12 +25,12 @@ import tersense
 from conftest import build_small_imager
 from tersense.app import _folder_for_guests
 from tersense.cli import main
-from tersense.data import open_pictures, resolve_source
 from tersense.files import MOST_TEXT, folder_written_whole, read_text, written_whole
 from tersense.fixed import read_patterns
 from tersense.images import read_image, write_image
 from tersense.measurements import Measurements
 from tersense.models import read_model, write_model
+from tersense.packing import open_pictures, resolve_source
 
 SOURCES = sorted(Path(tersense.__file__).parent.rglob("*.py"))
 ROOT = Path(__file__).parents[1]

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tersense import distributed
-from tersense.data import Track, ahead
 from tersense.errors import TersenseError, one_line
 from tersense.files import require_writable_folder
+from tersense.progress import Track, ahead
 
 
 class Task(NamedTuple):

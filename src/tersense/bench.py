@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 
 from tersense.baselines import classical
-from tersense.data import Track, quietly
 from tersense.errors import TersenseError
 from tersense.kernels import AddOnlySensor
+from tersense.progress import Track, quietly
 from tersense.ternary import Patterns
 
 WINDOW = 32

@@ -16,12 +16,12 @@ from tersense.baselines.dense import DenseSensor
 from tersense.baselines.spgl1 import Spgl1Imager
 from tersense.bench import cpu_name
 from tersense.camera import Camera, NetworkCamera
-from tersense.data import Track, quietly
 from tersense.errors import TersenseError
 from tersense.evaluate import reconstruct_overlapping
 from tersense.images import Picture, read_gray
 from tersense.metrics import psnr
 from tersense.models import build_reconstructor, load
+from tersense.progress import Track, quietly
 from tersense.sensing import Geometry, SensingOperator
 
 OURS = "paper-r25"

@@ -15,8 +15,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tersense.bench import cpu_name, race, random_picture
 from tersense.config import Config
-from tersense.data import Track, quietly
 from tersense.models import load
+from tersense.progress import Track, quietly
 from tersense.train import Run
 from tersense.watcher import Quiet
 

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from tersense.data import Track, quietly
 from tersense.errors import AlreadyToldError, TersenseError, one_line
 from tersense.meeting import meet
+from tersense.progress import Track, quietly
 
 T = TypeVar("T")
 R = TypeVar("R")

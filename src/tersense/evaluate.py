@@ -23,12 +23,13 @@ from numpy.typing import NDArray
 from torch.nn import functional as F  # noqa: N812
 
 from tersense.camera import Camera
-from tersense.data import Track, is_patch_file, open_pictures, quietly
 from tersense.distributed import share_out
 from tersense.errors import TersenseError
 from tersense.files import written_whole
 from tersense.images import Picture, find_images, mirror_border, read_gray
 from tersense.metrics import psnr, ssim
+from tersense.packing import is_patch_file, open_pictures
+from tersense.progress import Track, quietly
 
 _WINDOWS_AT_ONCE = 8192
 _SHARES = {"lowest": 0.0, "5 %": 0.05, "25 %": 0.25, "median": 0.5, "75 %": 0.75, "95 %": 0.95,

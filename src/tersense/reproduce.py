@@ -17,7 +17,6 @@ from typing import Any
 from tersense.baselines.classical import ClassicalImager, random_patterns
 from tersense.camera import Camera
 from tersense.config import Config
-from tersense.data import is_patch_file, open_pictures, resolve_source
 from tersense.devices import choose_device
 from tersense.errors import Interrupted, TersenseError
 from tersense.evaluate import score_picture, summarize, write_json
@@ -33,6 +32,7 @@ from tersense.experiments import (
 )
 from tersense.files import make_folder, read_text
 from tersense.images import find_images, read_gray
+from tersense.packing import is_patch_file, open_pictures, resolve_source
 from tersense.report import mean_psnr
 from tersense.ternary import rows_for_rate
 from tersense.train import open_run

@@ -22,7 +22,7 @@ from tersense import __version__, distributed
 from tersense.camera import NetworkCamera
 from tersense.checkpoint import read_checkpoint, stop_requests, write_checkpoint
 from tersense.config import Config
-from tersense.data import CropSampler, PackedPictures, open_pictures
+from tersense.data import CropSampler, PackedPictures
 from tersense.devices import choose_device
 from tersense.errors import Interrupted, TersenseError
 from tersense.evaluate import score_picture
@@ -33,6 +33,7 @@ from tersense.joint import JointNetwork
 from tersense.looks import Looks
 from tersense.models import load, write_model
 from tersense.muon import Muon
+from tersense.packing import open_pictures
 from tersense.run_folder import (
     append_metrics,
     check_folder,

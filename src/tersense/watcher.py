@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from tersense.data import quietly
+from tersense.progress import quietly
 
 
 class Watcher(Protocol):
