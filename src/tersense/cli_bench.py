@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 # Modules that import torch are imported inside the commands, so that --help answers at once.
-from tersense.cli_lab import DeviceOption, JsonOption, PlotOption
+from tersense.cli_options import DeviceOption, JsonOption, PlotOption
 
 bench_app = typer.Typer(help="Measure speed: ratios, side by side in one run.")
 

@@ -6,21 +6,14 @@ from typing import Annotated, Any
 
 import typer
 
+from tersense.cli_options import ModelOption, RateOption
+
 # Modules that import torch are imported inside the commands, so that --help answers at once.
 
 export_app = typer.Typer(help="Write a camera out for hardware and other runtimes.")
 
-ModelOption = Annotated[
-    str, typer.Option("--model", "-m", metavar="MODEL", help="A built-in name or a model file.")
-]
 OutOption = Annotated[
     Path, typer.Option("--out", "-o", metavar="DIR", help="A new or empty folder.")
-]
-RateOption = Annotated[
-    float | None,
-    typer.Option(
-        "--rate", metavar="R", help="Measurements a pixel, for models that offer a choice."
-    ),
 ]
 
 

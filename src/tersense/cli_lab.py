@@ -8,21 +8,10 @@ from typing import Annotated
 
 import typer
 
+from tersense.cli_options import DeviceOption
 from tersense.errors import Interrupted
 
 # Modules that import torch are imported inside the commands, so that --help answers at once.
-
-JsonOption = Annotated[
-    Path | None, typer.Option("--json", metavar="FILE.json", help="Also write the figures as JSON.")
-]
-PlotOption = Annotated[
-    Path | None, typer.Option("--plot", metavar="FILE.png", help="Also draw the figures.")
-]
-DeviceOption = Annotated[str, typer.Option("--device", metavar="DEVICE", help="cpu, cuda or auto.")]
-
-PrecisionOption = Annotated[
-    str, typer.Option("--precision", metavar="TYPE", help="float32, or bfloat16 where it is fast.")
-]
 
 
 def train(
