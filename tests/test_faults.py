@@ -20,7 +20,13 @@ from tersense.images import write_image
 from tersense.joint import JointNetwork
 from tersense.train import Run, open_run, train
 from tersense.watcher import Quiet
-from test_train import assert_equal_weights, small_config, unrolled_config, weights_of
+from test_train import (
+    assert_equal_weights,
+    small_config,
+    train_until,
+    unrolled_config,
+    weights_of,
+)
 
 
 @contextmanager
@@ -125,17 +131,7 @@ def test_random_rates_go_on_where_they_stopped(tmp_path):
     settings = {"reconstructor__nested": True, "train__checkpoint_epochs": 1}
     train(unrolled_config(tmp_path / "whole", **settings))
     config = unrolled_config(tmp_path / "parts", **settings)
-    run = open_run(config, False, Quiet())
-    learn = run.make_step()
-
-    def dying(locations):
-        if run.step == 50:
-            raise KeyboardInterrupt
-        return learn(locations)
-
-    run.make_step = lambda: dying
-    with pytest.raises(KeyboardInterrupt):
-        run.train()
+    train_until(config, 50)
     train(config, resume=True)
     assert_equal_weights(weights_of(tmp_path / "whole"), weights_of(tmp_path / "parts"))
 

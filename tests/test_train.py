@@ -355,6 +355,21 @@ def test_frozen_patterns_stay_while_the_network_learns(tmp_path):
     assert (free != early).any()
 
 
+def train_until(config, last):
+    """Begin a training and interrupt it before a step, without a last checkpoint."""
+    run = open_run(config, False, Quiet())
+    learn = run.make_step()
+
+    def dying(locations):
+        if run.step == last:
+            raise KeyboardInterrupt
+        return learn(locations)
+
+    run.make_step = lambda: dying
+    with pytest.raises(KeyboardInterrupt):
+        run.train()
+
+
 def unrolled_config(out, **changes):
     """A small camera with the unrolled network, trained as the large ones are."""
     options = {
@@ -395,17 +410,7 @@ def test_the_unrolled_network_learns(tmp_path, stride):
 def test_a_stopped_unrolled_run_continues_bit_for_bit(tmp_path):
     train(unrolled_config(tmp_path / "whole"))
     config = unrolled_config(tmp_path / "parts", train__checkpoint_epochs=1)
-    run = open_run(config, False, Quiet())
-    learn = run.make_step()
-
-    def stopping(locations):
-        if run.step == 50:  # in the middle of the third epoch
-            raise KeyboardInterrupt
-        return learn(locations)
-
-    run.make_step = lambda: stopping
-    with pytest.raises(KeyboardInterrupt):
-        run.train()
+    train_until(config, 50)  # in the middle of the third epoch
     train(config, resume=True)
     assert_equal_weights(weights_of(tmp_path / "whole"), weights_of(tmp_path / "parts"))
 

@@ -42,9 +42,8 @@ from tersense.run_folder import (
     record_session,
 )
 from tersense.schedule import learning_rates
+from tersense.settling import settle
 from tersense.watcher import Quiet, Watcher
-
-_SETTLING_BATCHES = 20
 
 
 class Run:
@@ -92,22 +91,22 @@ class Run:
         self.network.to(self.device).train()
         self.learning_rate = torch.tensor(train.lr, device=self.device)
         self.sensor_rate = self.learning_rate.clone()  # 0 once the patterns are frozen
-        learned = [w for w in self.network.sensor.parameters() if w.requires_grad]
-        groups: list[dict[str, Any]] = [
-            {"params": list(self.network.reconstructor.parameters()), "matrices": True},
-            {"params": learned, "lr": self.sensor_rate},
-        ]
-        self.optimizer = {"adam": torch.optim.Adam, "muon": Muon}[train.optimizer](
-            groups,
-            lr=self.learning_rate,
-            fused=True,
-            capturable=self.device.type == "cuda",
-        )
+        self.optimizer = self._build_optimizer()
         self._rates = (train.lr, train.lr)
         self.step = 0
         self.stopped_by = 0  # the number of a signal
         self.looks = Looks()
         self.seconds = 0.0  # of steps alone, over all sessions of this run
+
+    def _build_optimizer(self) -> torch.optim.Optimizer:
+        learned = [w for w in self.network.sensor.parameters() if w.requires_grad]
+        groups: list[dict[str, Any]] = [
+            {"params": list(self.network.reconstructor.parameters()), "matrices": True},
+            {"params": learned, "lr": self.sensor_rate},
+        ]
+        kind = {"adam": torch.optim.Adam, "muon": Muon}[self.config.train.optimizer]
+        on_gpu = self.device.type == "cuda"
+        return kind(groups, lr=self.learning_rate, fused=True, capturable=on_gpu)
 
     @property
     def total_steps(self) -> int:
@@ -252,24 +251,14 @@ class Run:
                 pixels = self.crops(locations[number * batch : (number + 1) * batch])
                 yield (pixels.float() - self.network.mean) / self.network.std
 
-    @torch.no_grad()
     def settle(self) -> None:
-        """Take the statistics of batch normalisation anew, with Φ as it is now.
+        """Take the statistics of batch normalisation anew, on the first batches of epoch 0."""
+        settle(self.network, self._my_batches())
 
-        Φ flips entries from step to step until the end, so that running averages over the last
-        steps describe other patterns than those that are kept. For the paper's network this alone
-        is worth more than 2 dB.
-        """
-        norms = [m for m in self.network.modules() if isinstance(m, nn.BatchNorm1d)]
-        momenta = [norm.momentum for norm in norms]
-        for norm in norms:
-            norm.reset_running_stats()
-            norm.momentum = None  # a plain average over all batches
+    def _my_batches(self) -> Iterator[Tensor]:
         locations = self.sampler.epoch(0)
-        for number in range(min(_SETTLING_BATCHES, self.steps_per_epoch) if norms else 0):
-            self.network(self.crops(self._my_part(locations, number)))
-        for norm, momentum in zip(norms, momenta, strict=True):
-            norm.momentum = momentum
+        for number in range(self.steps_per_epoch):
+            yield self.crops(self._my_part(locations, number))
 
     @torch.no_grad()
     def mean_loss(self, pictures: PackedPictures, crops: int = 20_000) -> float:
