@@ -14,9 +14,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from tersense.baselines.classical import ClassicalImager, random_patterns
 from tersense.camera import Camera
 from tersense.config import Config
+from tersense.data import CropSampler, PackedPictures
 from tersense.devices import choose_device
 from tersense.errors import Interrupted, TersenseError
 from tersense.evaluate import score_picture, summarize, write_json
@@ -35,8 +38,10 @@ from tersense.images import find_images, read_gray
 from tersense.packing import is_patch_file, open_pictures, resolve_source
 from tersense.report import mean_psnr
 from tersense.ternary import rows_for_rate
-from tersense.train import open_run
+from tersense.train import Run, open_run
 from tersense.watcher import Quiet
+
+_LOSS_CROPS = 20_000  # that tell the loss on a set of pictures
 
 
 def run_table(
@@ -120,9 +125,9 @@ def _train(config: Config, tests: tuple[Path, ...]) -> tuple[Camera, dict[str, A
         "steps": run.step,
         "step_seconds": round(run.seconds, 1),
         "patterns": camera.rows,
-        "training_loss": run.mean_loss(run.pictures),
+        "training_loss": _mean_loss(run, run.pictures),
         "unseen_loss": {
-            test.name: run.mean_loss(open_pictures(test, config.data.crop)) for test in tests
+            test.name: _mean_loss(run, open_pictures(test, config.data.crop)) for test in tests
         },
     }
 
@@ -207,3 +212,18 @@ def _summary(experiment: Experiment, result: dict[str, Any]) -> str:
         for name, figures in result["sets"].items()
     )
     return f"{experiment.label}: {figures} ({result['wall_seconds']} s)"
+
+
+@torch.no_grad()
+def _mean_loss(run: Run, pictures: PackedPictures) -> float:
+    """Return the loss, as at inference and without ℓ2, on random crops of some pictures."""
+    crop = run.config.data.crop
+    sampler = CropSampler(pictures.to(run.device), crop, _LOSS_CROPS, seed=1)
+    was_training, l2 = run.network.training, run.network.l2
+    run.network.eval().l2 = 0.0
+    losses = [
+        run.network(sampler.pictures.crops(part, crop).to(run.device)) * len(part)
+        for part in torch.split(sampler.epoch(0), run.config.train.batch)
+    ]
+    run.network.train(was_training).l2 = l2
+    return float(torch.stack(losses).sum() / _LOSS_CROPS)

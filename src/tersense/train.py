@@ -22,7 +22,7 @@ from tersense import __version__, distributed
 from tersense.camera import NetworkCamera
 from tersense.checkpoint import read_checkpoint, stop_requests, write_checkpoint
 from tersense.config import Config
-from tersense.data import CropSampler, PackedPictures
+from tersense.data import CropSampler
 from tersense.devices import choose_device
 from tersense.errors import Interrupted, TersenseError
 from tersense.evaluate import score_picture
@@ -259,21 +259,6 @@ class Run:
         locations = self.sampler.epoch(0)
         for number in range(self.steps_per_epoch):
             yield self.crops(self._my_part(locations, number))
-
-    @torch.no_grad()
-    def mean_loss(self, pictures: PackedPictures, crops: int = 20_000) -> float:
-        """Return the loss, as at inference and without ℓ2, on random crops of some pictures."""
-        batch = self.config.train.batch
-        sampler = CropSampler(pictures.to(self.device), self.config.data.crop, crops, seed=1)
-        locations = sampler.epoch(0)
-        was_training, l2 = self.network.training, self.network.l2
-        self.network.eval().l2 = 0.0
-        losses = [
-            self.network(sampler.pictures.crops(part, sampler.crop).to(self.device)) * len(part)
-            for part in torch.split(locations, batch)
-        ]
-        self.network.train(was_training).l2 = l2
-        return float(torch.stack(losses).sum() / crops)
 
     def validate(self) -> None:
         """Measure PSNR on the validation pictures and log it."""
