@@ -50,6 +50,24 @@ def test_lapped_windows_are_inverted_away_from_the_border(window, stride, m):
     assert error < 0.04
 
 
+@pytest.mark.parametrize(("window", "stride", "m"), [(16, 8, 16), (16, 4, 4), (8, 8, 16)])
+def test_repeated_steps_towards_the_measurements_settle(window, stride, m):
+    """Also at the border, for broad patterns that nearly repeat their neighbours."""
+    rng = torch.Generator().manual_seed(0)
+    signs = torch.rand(m, window, window, generator=rng, dtype=torch.float64)
+    operator = SensingOperator((signs > 0.1).double() - (signs > 0.9).double(), stride)
+    kernel, size = inverse_gram(operator, 0.01), (32, 32)
+    truth = torch.randn(1, *size, generator=rng, dtype=torch.float64)
+    x, y = torch.zeros_like(truth), operator.forward(truth)
+    rests = []
+    for _ in range(60):
+        rest = y - operator.forward(x)
+        rests.append(float(rest.norm()))
+        x = x + operator.adjoint(convolve_windows(kernel, rest), size)
+    assert max(rests) == rests[0]
+    assert x.norm() < truth.norm()
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
 def test_the_inverse_by_products_is_the_inverse(dtype):
     rng = torch.Generator().manual_seed(1)
