@@ -140,8 +140,8 @@ class TernarySensor(nn.Module):
         """Begin with trained patterns, as many as there are; say whether they fit.
 
         Smaller patterns are put into the middle of larger windows. The magnitudes that led to them
-        are not kept in a model: entries that are not zero begin at α, the others at up to half of
-        it, so that training can still exchange them.
+        are not kept in a model: entries that are not zero begin around α, the others at up to half
+        of it, so that training can still exchange them, and a sparser camera takes some at random.
         """
         margin = self.window - patterns.window
         if margin < 0:
@@ -149,8 +149,9 @@ class TernarySensor(nn.Module):
         count = min(len(patterns), len(self.theta))
         around = (margin // 2, margin - margin // 2)
         phi = torch.from_numpy(np.pad(patterns.phi[:count], ((0, 0), around, around))).flatten(1)
-        others = (torch.rand(phi.shape) - 0.5) * (phi == 0)
-        self.theta[:count] = (phi + others) * alpha[:count, None].cpu()
+        spread = torch.rand(phi.shape) - 0.5
+        magnitudes = torch.where(phi == 0, spread, phi * (1 + spread / 2))
+        self.theta[:count] = magnitudes * alpha[:count, None].cpu()
         return True
 
     def freeze(self) -> "Patterns":
