@@ -39,7 +39,7 @@ def bench_reconstruction(
 
     The yardstick is one 3×3 convolution of 64 to 64 channels over 256×256 positions, timed in turns
     with the rest. Peak memory is that of a fresh process that loads the model and reconstructs one
-    picture (on a GPU, of what torch allocated there).
+    picture; on a GPU, what torch allocates there for the model and one picture.
 
     Args:
         models: Names or files.
@@ -69,6 +69,8 @@ def _reconstruction_case(
 ) -> dict[str, Any]:
     imager = load(model, device)
     y = imager.sense(random_picture(side))
+    on_gpu = device.type == "cuda"
+    peak = _gpu_peak(lambda: imager.estimate(y)) if on_gpu else _cpu_peak(model, side, threads)
     convolution, maps = _yardstick(device)
 
     def reconstruct(precision: str) -> None:
@@ -91,7 +93,7 @@ def _reconstruction_case(
         "yardsticks": times["float32"] / times["yardstick"],
         "bfloat16_share": times["bfloat16"] / times["float32"] if "bfloat16" in times else None,
         "nanoseconds_a_pixel": times["float32"] / side**2 * 1e9,
-        "peak_bytes": _peak_bytes(model, side, str(device), threads),
+        "peak_bytes": peak,
     }
 
 
@@ -110,18 +112,22 @@ def _yardstick(device: torch.device) -> tuple[nn.Conv2d, torch.Tensor]:
     return convolution.to(memory_format=last), maps.contiguous(memory_format=last)  # type: ignore[call-overload]
 
 
-def _peak_bytes(model: str, side: int, device: str, threads: int) -> int:
+def _gpu_peak(run: Callable[[], Any]) -> int:
+    torch.cuda.reset_peak_memory_stats()
+    run()
+    return int(torch.cuda.max_memory_allocated())
+
+
+def _cpu_peak(model: str, side: int, threads: int) -> int:
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(_reconstruct_once, (model, side, device, threads))
+        return pool.apply(_reconstruct_once, (model, side, threads))
 
 
-def _reconstruct_once(model: str, side: int, device: str, threads: int) -> int:
-    """Reconstruct one picture and return the peak memory of this process, or of the GPU."""
+def _reconstruct_once(model: str, side: int, threads: int) -> int:
+    """Reconstruct one picture on the CPU and return the peak memory of this process."""
     torch.set_num_threads(threads)
-    imager = load(model, device)
+    imager = load(model)
     imager.estimate(imager.sense(random_picture(side)))
-    if imager.device.type == "cuda":
-        return int(torch.cuda.max_memory_allocated())
     status = Path("/proc/self/status")
     if status.exists():  # getrusage on Linux would tell the peak of the process that started us
         lines = (line.split() for line in status.read_text().splitlines())
