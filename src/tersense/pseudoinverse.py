@@ -60,7 +60,8 @@ def _longest_step(operator: SensingOperator, kernel: Tensor) -> Tensor:
     for _ in range(10):
         x = x / x.norm()
         x = operator.adjoint(convolve_windows(kernel, operator.forward(x)), (side, side))
-    return torch.linalg.vector_norm(x)
+    longest: Tensor = torch.linalg.vector_norm(x)
+    return longest
 
 
 def convolve_windows(kernel: Tensor, y: Tensor) -> Tensor:
