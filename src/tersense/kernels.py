@@ -30,7 +30,7 @@ from numba.extending import intrinsic
 from tersense.workers import share
 
 CHUNK = 128  # the sum of 128 pixels still fits int16: 128 * 255 = 32640
-STRIP_BYTES = 256 * 1024  # the planes of a strip of the picture stay in the second-level cache
+STRIP_BYTES = 128 * 1024  # the planes of a strip of the picture stay in the second-level cache
 THREAD_PIXELS = 1 << 20  # smaller pictures take longer to share out than to sense
 
 Array = npt.NDArray[Any]
@@ -272,13 +272,10 @@ def _sense(
         ahead = (top + (deep + halo) * stride) * width
         share = deep * stride * width // max(m, 1) + 1
         for r in range(m):
-            # Memory is slower than the sums, so ask early for the next strip and the next row.
+            # Memory is slower than the sums, so ask early for the next strip.
             for k in range(ahead + r * share, min(ahead + (r + 1) * share, image.size), 64):
                 _prefetch(image, k)
             here = (r * rows + i0) * w
-            below = here + rows * w if r + 1 < m else here
-            for k in range(below, below + deep * w, 64 // out.itemsize):
-                _prefetch(out, k)
             at = here if direct else 0
             for n in range(0, lanes, 128):
                 if lanes - n > 64:
