@@ -17,17 +17,30 @@ writes LLVM's portable vector code, for AVX-512, AVX2, SSE2 and NEON alike.
 """
 
 import functools
+import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
-from tersense.workers import share
+from tersense.workers import (
+    PATIENCE,
+    Crew,
+    address_of,
+    bounds_of,
+    compiled,
+    finish,
+    intrinsic,
+    offer,
+    pause,
+    take,
+    task_at,
+    wait_for_all,
+)  # fmt: skip
 
 CHUNK = 128  # the sum of 128 pixels still fits int16: 128 * 255 = 32640
 STRIP_BYTES = 128 * 1024  # the planes of a strip of the picture stay in the second-level cache
@@ -49,11 +62,6 @@ class _Layout(NamedTuple):
 
 
 # Intrinsics.  Each returns its signature and the function that writes its code.
-
-
-def _intrinsic(function: Callable[..., Any]) -> Callable[..., None]:
-    """Hide from the type checker that Numba passes the first argument itself."""
-    return intrinsic(function)
 
 
 def _data(context: Any, builder: Any, signature: Any, args: Any, k: int) -> Any:
@@ -124,13 +132,13 @@ def _summer(lanes: int) -> Callable[..., None]:
         i64 = types.int64
         return types.void(target, i64, planes, i64, offsets, chunks, i64, i64), emit
 
-    return _intrinsic(take)
+    return intrinsic(take)
 
 
 _sum_128, _sum_64 = _summer(128), _summer(64)
 
 
-@_intrinsic
+@intrinsic
 def _transpose(_: Any, row: Any, x: Any, step: Any, planes: Any, at: Any, size: Any) -> Any:
     """Transpose 32 x 16 bytes: ``planes[at + c * size + k] = row[x + k * step + c]``."""
 
@@ -158,7 +166,7 @@ def _transpose(_: Any, row: Any, x: Any, step: Any, planes: Any, at: Any, size: 
     return types.void(row, types.int64, types.int64, planes, types.int64, types.int64), emit
 
 
-@_intrinsic
+@intrinsic
 def _prefetch(_: Any, array: Any, index: Any) -> Any:
     """Ask for element ``index`` of the flattened array before it is needed."""
 
@@ -176,22 +184,14 @@ def _prefetch(_: Any, array: Any, index: Any) -> Any:
 # Compiled loops.
 
 
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile with Numba, kept for the next process where there is a folder to keep it in."""
-    try:
-        return njit(cache=True, nogil=True)(function)
-    except RuntimeError:  # neither the package's folder nor the user's cache can be written
-        return njit(nogil=True)(function)
-
-
-@_compiled
+@compiled
 def _copy(source: Array, target: Array) -> None:
     """Copy a row.  Numba's own slice assignment is slower: it minds overlap and strides."""
     for k in range(source.size):
         target[k] = source[k]
 
 
-@_compiled
+@compiled
 def _deal(pixels: Array, x: int, cells: int, planes: Array, at: int, layout: _Layout) -> None:
     """Deal ``cells`` cells of a pixel row, from ``x`` on, out to S planes, from ``at`` on."""
     stride, size = layout.stride, layout.size
@@ -200,13 +200,13 @@ def _deal(pixels: Array, x: int, cells: int, planes: Array, at: int, layout: _La
             _transpose(pixels, x + j * stride + q, stride, planes, at + q * size + j, size)
 
 
-@_compiled
+@compiled
 def _reach(cells: int, stride: int) -> int:
     """Return how many pixels ``_deal`` reads: all of its tiles of 32 cells and 16 columns."""
     return ((cells + 31) // 32 * 32 - 1) * stride + (stride + 15) // 16 * 16
 
 
-@_compiled
+@compiled
 def _take_apart(
     image: Array, top: int, rows: int, layout: _Layout, padded: Array, planes: Array
 ) -> None:
@@ -236,14 +236,16 @@ def _take_apart(
             _deal(padded, 0, rows * pitch, planes, at, layout)
 
 
-@_compiled
+@compiled
 def _sense(
-    image: Array, layout: _Layout, offsets: Array, chunks: Array, bounds: Array, first: int,
-    out: Array, begin: int, end: int,
+    begin: int, end: int, image: Array, layout: _Layout, offsets: Array, chunks: Array,
+    bounds: Array, first: int, out: Array,
 ) -> None:  # fmt: skip
     """Fill ``out[:, begin:end]``, where ``out[:, 0]`` is window row ``first``.
 
     Args:
+        begin: first row of ``out`` to fill.
+        end: the row after the last.
         image: (H, V) uint8.
         layout: of the planes of a strip.
         offsets: (non-zeros,) int32, the way in the planes from a window's own cell to its pixels.
@@ -251,8 +253,6 @@ def _sense(
         bounds: (m + 1,) int64, where in ``chunks`` each pattern begins.
         first: a window row of the picture.
         out: (m, rows, w) int16 or int32.
-        begin: first row of ``out`` to fill.
-        end: the row after the last.
     """
     (m, rows, w), width = out.shape, image.shape[1]
     stride, lead, halo, depth, pitch, size = layout
@@ -287,6 +287,52 @@ def _sense(
             if not direct:
                 for i in range(deep):
                     _copy(sums[i * pitch : i * pitch + w], flat[here + i * w :])
+
+
+# Threads.  A task is the tuple of all arguments of ``_sense`` but the first two.
+
+
+@compiled
+def _lead(box: Array, pieces: int, length: int, task: Any) -> None:
+    """Sense ``length`` rows of windows together with the helpers."""
+    offer(box, length, pieces, address_of(task))
+    piece = take(box)
+    while piece >= 0:
+        begin, end = bounds_of(box, piece)
+        _sense(begin, end, *task)
+        finish(box)
+        piece = take(box)
+    wait_for_all(box)
+
+
+@compiled
+def _help(box: Array, like: Any) -> None:
+    """Help with tasks of the same types as ``like`` until none have come for a while."""
+    turns = 0
+    while turns < PATIENCE:
+        piece = take(box)
+        if piece < 0:
+            turns += 1
+            pause()
+            continue
+        begin, end = bounds_of(box, piece)
+        _sense(begin, end, *task_at(box, like))
+        finish(box)
+        turns = 0
+
+
+@functools.cache
+def _crew(helpers: int, dtype: np.dtype[Any]) -> Crew:
+    """Keep threads for the next call: to start them takes as long as to sense a megapixel."""
+    image, index = np.empty((0, 0), np.uint8), np.empty(0, np.int64)
+    image.flags.writeable = False
+    layout, chunks = _Layout(0, 0, 0, 0, 0, 0), np.empty((0, 3), np.int64)
+    like = image, layout, np.empty(0, np.int32), chunks, index, 0, np.empty((0, 0, 0), dtype)
+    return Crew(helpers, lambda box: _help(box, like))
+
+
+if hasattr(os, "register_at_fork"):  # a forked process has the crews but not their threads
+    os.register_at_fork(after_in_child=_crew.cache_clear)
 
 
 class AddOnlySensor:
@@ -347,12 +393,13 @@ class AddOnlySensor:
         image.flags.writeable = False
         out = np.empty((len(self._bounds) - 1, stop - first, width), self.dtype)
         layout, offsets = self._plan(stop - first, width)
-        task = functools.partial(
-            _sense, image, layout, offsets, self._chunks, self._bounds, first, out
-        )
-        if out.shape[1] * self._stride * image.shape[1] < THREAD_PIXELS:
-            threads = 1
-        share(task, out.shape[1], threads)
+        task = image, layout, offsets, self._chunks, self._bounds, first, out
+        length = out.shape[1]
+        if threads <= 1 or length * self._stride * image.shape[1] < THREAD_PIXELS:
+            _sense(0, length, *task)
+        else:
+            crew = _crew(threads - 1, self.dtype)
+            crew.share(lambda box, pieces: _lead(box, pieces, length, task))
         return out
 
     def _plan(self, rows: int, width: int) -> tuple[_Layout, Array]:
