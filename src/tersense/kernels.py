@@ -43,7 +43,7 @@ from tersense.workers import (
 )  # fmt: skip
 
 CHUNK = 128  # the sum of 128 pixels still fits int16: 128 * 255 = 32640
-STRIP_BYTES = 128 * 1024  # the planes of a strip of the picture stay in the second-level cache
+STRIP_BYTES = 256 * 1024  # the planes of a strip of the picture stay in the second-level cache
 THREAD_PIXELS = 1 << 20  # smaller pictures take longer to share out than to sense
 
 Array = npt.NDArray[Any]
@@ -237,6 +237,15 @@ def _take_apart(
 
 
 @compiled
+def _close_gaps(sums: Array, begin: int, end: int, pitch: int, w: int, out: Array) -> None:
+    """Copy the ``w`` windows of each row of ``pitch`` cells; cell ``begin`` is ``sums[0]``."""
+    for i in range(begin // pitch, (end - 1) // pitch + 1):
+        a, b = max(begin, i * pitch), min(end, i * pitch + w)
+        if a < b:
+            _copy(sums[a - begin : b - begin], out[a - i * (pitch - w) :])
+
+
+@compiled
 def _sense(
     begin: int, end: int, image: Array, layout: _Layout, offsets: Array, chunks: Array,
     bounds: Array, first: int, out: Array,
@@ -259,34 +268,41 @@ def _sense(
     space = np.empty((stride * stride + 16) * size + 64, np.uint8)
     planes = space[-space.ctypes.data % 64 :]  # vectors that cross no cache line load faster
     padded = np.zeros(_reach((depth + halo) * pitch, stride), np.uint8)
-    sums = np.empty(depth * pitch + 128, out.dtype)
+    sums = np.empty(128, out.dtype)
     flat = out.reshape(out.size)
+    stop = min(((first + end + halo) * stride - lead) * width, image.size)
     for i0 in range(begin, end, depth):
         deep = min(depth, end - i0)
         top = (first + i0) * stride - lead
         _take_apart(image, top, deep + halo, layout, padded, planes)
-        lanes = (deep - 1) * pitch + w
-        # Windows without gaps are sensed straight into ``out``, the last ones twice if need be.
-        direct = pitch == w and (lanes == 64 or lanes >= 128)
-        target, room = (flat, lanes) if direct else (sums, sums.size)
+        # Windows are sensed straight into ``out``, the last ones twice if need be, where there are
+        # no gaps between them or where one row of windows is enough.
+        alone = pitch != w and (w == 64 or w >= 128)
+        lanes = w if alone else (deep - 1) * pitch + w
+        direct = alone or (pitch == w and (lanes == 64 or lanes >= 128))
+        blocks = (lanes + 127) // 128  # of windows, few enough to keep their pixels near
+        runs = deep * blocks if alone else blocks
         ahead = (top + (deep + halo) * stride) * width
-        share = deep * stride * width // max(m, 1) + 1
-        for r in range(m):
-            # Memory is slower than the sums, so ask early for the next strip.
-            for k in range(ahead + r * share, min(ahead + (r + 1) * share, image.size), 64):
-                _prefetch(image, k)
-            here = (r * rows + i0) * w
-            at = here if direct else 0
-            for n in range(0, lanes, 128):
-                if lanes - n > 64:
-                    k = min(n, room - 128)
-                    _sum_128(target, at + k, planes, k, offsets, chunks, bounds[r], bounds[r + 1])
+        share = deep * stride * width // max(m * runs, 1) + 1
+        for run in range(runs):
+            i, n = run // blocks, run % blocks * 128
+            long = lanes - n > 64
+            if direct:
+                n = min(n, lanes - (128 if long else 64))
+            for r in range(m):
+                # Memory is slower than the sums, so ask early for the next strip.
+                for k in range(ahead, min(ahead + share, stop), 64):
+                    _prefetch(image, k)
+                ahead += share
+                here = (r * rows + i0 + i) * w
+                target, at = (flat, here + n) if direct else (sums, 0)
+                place, first_chunk, last_chunk = i * pitch + n, bounds[r], bounds[r + 1]
+                if long:
+                    _sum_128(target, at, planes, place, offsets, chunks, first_chunk, last_chunk)
                 else:
-                    k = min(n, room - 64)
-                    _sum_64(target, at + k, planes, k, offsets, chunks, bounds[r], bounds[r + 1])
-            if not direct:
-                for i in range(deep):
-                    _copy(sums[i * pitch : i * pitch + w], flat[here + i * w :])
+                    _sum_64(target, at, planes, place, offsets, chunks, first_chunk, last_chunk)
+                if not direct:
+                    _close_gaps(sums, n, min(n + 128, lanes), pitch, w, flat[here:])
 
 
 # Threads.  A task is the tuple of all arguments of ``_sense`` but the first two.

@@ -27,7 +27,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic as numba_intrinsic
 
 PATIENCE = 3000  # turns that a helper waits awake: about a millisecond
-PIECES_A_THREAD = 2  # one that starts late leaves part of its share to the others
+PIECES_A_THREAD = 4  # one that starts late leaves part of its share to the others
 _LEFT, _DONE, _PIECES, _LENGTH, _TASK = range(0, 40, 8)  # in the box, each in its own cache line
 _BOX = 40
 
