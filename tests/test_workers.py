@@ -10,7 +10,6 @@ import pytest
 from tersense.workers import (
     Crew,
     address_of,
-    bounds_of,
     compiled,
     finish,
     offer,
@@ -18,15 +17,12 @@ from tersense.workers import (
     take,
     task_at,
     wait_for_all,
-)  # fmt: skip
-
-TURNS = 1000
+)
 
 
 @compiled
-def count_up(box, piece, counts, gather):
-    """Add one in every place of a piece; with ``gather``, only after a second piece has begun."""
-    begin, end = bounds_of(box, piece)
+def count_up(begin, end, counts, gather):
+    """Add one in every place of a piece; with ``gather``, only go on when another has begun."""
     for k in range(begin, end):
         counts[k] += 1
     waited = 0
@@ -37,31 +33,27 @@ def count_up(box, piece, counts, gather):
 
 @compiled
 def lead(box, pieces, counts, gather):
+    """Return how many pieces the leader did itself."""
     task = counts, gather
     offer(box, counts.size, pieces, address_of(task))
     own = 0
-    piece = take(box)
-    while piece >= 0:
-        count_up(box, piece, *task)
+    begin, end = take(box, 1)
+    while begin >= 0:
+        count_up(begin, end, *task)
         own += 1
         finish(box)
-        piece = take(box)
+        begin, end = take(box, 1)
     wait_for_all(box)
     return own
 
 
 @compiled
 def help_out(box, like):
-    turns = 0
-    while turns < TURNS:
-        piece = take(box)
-        if piece < 0:
-            turns += 1
-            pause()
-            continue
-        count_up(box, piece, *task_at(box, like))
+    begin, end = take(box, 1000)
+    while begin >= 0:
+        count_up(begin, end, *task_at(box, like))
         finish(box)
-        turns = 0
+        begin, end = take(box, 1000)
 
 
 def crew_of(helpers):
@@ -86,7 +78,7 @@ def test_every_piece_is_done_once(crews, helpers, length):
 def test_threads_really_work_at_once(crews):
     own = []
     counts = np.zeros(64, np.int64)
-    # A leader alone would wait in vain for the second piece, and then do all four.
+    # A leader alone would wait in vain for a second piece to begin, and then do all of them.
     crews[1].share(lambda box, pieces: own.append((lead(box, pieces, counts, True), pieces)))
     ((led, pieces),) = own
     assert led < pieces
@@ -136,7 +128,7 @@ def test_helpers_that_fail_leave_the_work_to_the_leader(monkeypatch):
 def test_nothing_is_left_to_take_from_what_is_done():
     box, counts = np.zeros(40, np.int64), np.zeros(7, np.int64)
     lead(box, 3, counts, False)
-    assert [take(box) for _ in range(5)] == [-1] * 5
+    assert [take(box, 1) for _ in range(5)] == [(-1, -1)] * 5
     lead(box, 3, counts, False)
     assert (counts == 2).all()
 

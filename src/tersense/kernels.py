@@ -31,19 +31,17 @@ from tersense.workers import (
     PATIENCE,
     Crew,
     address_of,
-    bounds_of,
     compiled,
     finish,
     intrinsic,
     offer,
-    pause,
     take,
     task_at,
     wait_for_all,
-)  # fmt: skip
+)
 
 CHUNK = 128  # the sum of 128 pixels still fits int16: 128 * 255 = 32640
-STRIP_BYTES = 256 * 1024  # the planes of a strip of the picture stay in the second-level cache
+STRIP_BYTES = 128 * 1024  # the planes of a strip of the picture stay in the second-level cache
 THREAD_PIXELS = 1 << 20  # smaller pictures take longer to share out than to sense
 
 Array = npt.NDArray[Any]
@@ -124,7 +122,7 @@ def _summer(lanes: int) -> Callable[..., None]:
         builder.store(builder.load(sums), place, align=1)
         return context.get_dummy_value()
 
-    def take(
+    def sum_up(
         _: Any, target: Any, at: Any, planes: Any, n: Any, offsets: Any, chunks: Any, first: Any,
         last: Any,
     ) -> Any:  # fmt: skip
@@ -132,7 +130,7 @@ def _summer(lanes: int) -> Callable[..., None]:
         i64 = types.int64
         return types.void(target, i64, planes, i64, offsets, chunks, i64, i64), emit
 
-    return intrinsic(take)
+    return intrinsic(sum_up)
 
 
 _sum_128, _sum_64 = _summer(128), _summer(64)
@@ -312,29 +310,22 @@ def _sense(
 def _lead(box: Array, pieces: int, length: int, task: Any) -> None:
     """Sense ``length`` rows of windows together with the helpers."""
     offer(box, length, pieces, address_of(task))
-    piece = take(box)
-    while piece >= 0:
-        begin, end = bounds_of(box, piece)
+    begin, end = take(box, 1)
+    while begin >= 0:
         _sense(begin, end, *task)
         finish(box)
-        piece = take(box)
+        begin, end = take(box, 1)
     wait_for_all(box)
 
 
 @compiled
 def _help(box: Array, like: Any) -> None:
     """Help with tasks of the same types as ``like`` until none have come for a while."""
-    turns = 0
-    while turns < PATIENCE:
-        piece = take(box)
-        if piece < 0:
-            turns += 1
-            pause()
-            continue
-        begin, end = bounds_of(box, piece)
+    begin, end = take(box, PATIENCE)
+    while begin >= 0:
         _sense(begin, end, *task_at(box, like))
         finish(box)
-        turns = 0
+        begin, end = take(box, PATIENCE)
 
 
 @functools.cache

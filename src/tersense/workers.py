@@ -26,7 +26,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic as numba_intrinsic
 
-PATIENCE = 3000  # turns that a helper waits awake: about a millisecond
+PATIENCE = 3000  # looks of a helper for more work before it sleeps: about a millisecond
 PIECES_A_THREAD = 4  # one that starts late leaves part of its share to the others
 _LEFT, _DONE, _PIECES, _LENGTH, _TASK = range(0, 40, 8)  # in the box, each in its own cache line
 _BOX = 40
@@ -100,16 +100,16 @@ def pause(_: Any) -> Any:
 
 
 @compiled
-def take(box: Any) -> int:
-    """Take a piece and return its number, negative if none is left."""
-    return _add(box, _LEFT, -1) - 1 if _add(box, _LEFT, 0) > 0 else -1
-
-
-@compiled
-def bounds_of(box: Any, piece: int) -> tuple[int, int]:
-    """Return where a piece begins and ends."""
-    length, pieces = box[_LENGTH], box[_PIECES]
-    return length * piece // pieces, length * (piece + 1) // pieces
+def take(box: Any, patience: int) -> tuple[int, int]:
+    """Take a piece and return its bounds, (-1, -1) if there is none after that many looks."""
+    for _ in range(patience):
+        if _add(box, _LEFT, 0) > 0:  # look first: a change would take the line from other cores
+            piece = _add(box, _LEFT, -1) - 1
+            if piece >= 0:
+                length, pieces = box[_LENGTH], box[_PIECES]
+                return length * piece // pieces, length * (piece + 1) // pieces
+        pause()
+    return -1, -1
 
 
 @compiled
