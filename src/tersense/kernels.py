@@ -173,7 +173,7 @@ def _prefetch(_: Any, array: Any, index: Any) -> Any:
         place = builder.bitcast(place, _I8.as_pointer())
         kind = ir.FunctionType(ir.VoidType(), [place.type, _I32, _I32, _I32])
         fetch = builder.module.declare_intrinsic("llvm.prefetch", [place.type], kind)
-        builder.call(fetch, [place, _I32(0), _I32(3), _I32(1)])  # to read, keep near, data
+        builder.call(fetch, [place, _I32(0), _I32(2), _I32(1)])  # to read, second-level cache, data
         return context.get_dummy_value()
 
     return types.void(array, types.int64), emit
