@@ -75,6 +75,13 @@ def test_long_pictures_are_exact(stride, shape):
     assert_exact(rows_of(rng, 4, 32, 51), stride, random_image(rng, *shape))
 
 
+@pytest.mark.parametrize("K", [51, 400])  # int16 and int32
+@pytest.mark.parametrize("windows", [63, 64, 65, 127, 128, 129, 200, 256])
+def test_long_rows_of_lapped_windows_are_exact(K, windows):
+    rng = np.random.default_rng(windows)
+    assert_exact(rows_of(rng, 3, 32, K), 16, random_image(rng, 16 * 9 - 3, 16 * windows - 5))
+
+
 @given(st.integers(0, 2**32), st.integers(1, 20), st.booleans(), st.sampled_from([0.1, 0.5, 1]))
 @settings(max_examples=20, deadline=None)
 def test_worst_contents_are_exact(seed, W, negate, density):

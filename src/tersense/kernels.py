@@ -17,20 +17,31 @@ writes LLVM's portable vector code, for AVX-512, AVX2, SSE2 and NEON alike.
 """
 
 import functools
+import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
-from tersense.workers import share
+from tersense.workers import (
+    PATIENCE,
+    Crew,
+    address_of,
+    compiled,
+    finish,
+    intrinsic,
+    offer,
+    take,
+    task_at,
+    wait_for_all,
+)
 
 CHUNK = 128  # the sum of 128 pixels still fits int16: 128 * 255 = 32640
-STRIP_BYTES = 256 * 1024  # the planes of a strip of the picture stay in the second-level cache
+STRIP_BYTES = 128 * 1024  # the planes of a strip of the picture stay in the second-level cache
 THREAD_PIXELS = 1 << 20  # smaller pictures take longer to share out than to sense
 
 Array = npt.NDArray[Any]
@@ -49,11 +60,6 @@ class _Layout(NamedTuple):
 
 
 # Intrinsics.  Each returns its signature and the function that writes its code.
-
-
-def _intrinsic(function: Callable[..., Any]) -> Callable[..., None]:
-    """Hide from the type checker that Numba passes the first argument itself."""
-    return intrinsic(function)
 
 
 def _data(context: Any, builder: Any, signature: Any, args: Any, k: int) -> Any:
@@ -116,7 +122,7 @@ def _summer(lanes: int) -> Callable[..., None]:
         builder.store(builder.load(sums), place, align=1)
         return context.get_dummy_value()
 
-    def take(
+    def sum_up(
         _: Any, target: Any, at: Any, planes: Any, n: Any, offsets: Any, chunks: Any, first: Any,
         last: Any,
     ) -> Any:  # fmt: skip
@@ -124,13 +130,13 @@ def _summer(lanes: int) -> Callable[..., None]:
         i64 = types.int64
         return types.void(target, i64, planes, i64, offsets, chunks, i64, i64), emit
 
-    return _intrinsic(take)
+    return intrinsic(sum_up)
 
 
 _sum_128, _sum_64 = _summer(128), _summer(64)
 
 
-@_intrinsic
+@intrinsic
 def _transpose(_: Any, row: Any, x: Any, step: Any, planes: Any, at: Any, size: Any) -> Any:
     """Transpose 32 x 16 bytes: ``planes[at + c * size + k] = row[x + k * step + c]``."""
 
@@ -158,7 +164,7 @@ def _transpose(_: Any, row: Any, x: Any, step: Any, planes: Any, at: Any, size: 
     return types.void(row, types.int64, types.int64, planes, types.int64, types.int64), emit
 
 
-@_intrinsic
+@intrinsic
 def _prefetch(_: Any, array: Any, index: Any) -> Any:
     """Ask for element ``index`` of the flattened array before it is needed."""
 
@@ -167,7 +173,7 @@ def _prefetch(_: Any, array: Any, index: Any) -> Any:
         place = builder.bitcast(place, _I8.as_pointer())
         kind = ir.FunctionType(ir.VoidType(), [place.type, _I32, _I32, _I32])
         fetch = builder.module.declare_intrinsic("llvm.prefetch", [place.type], kind)
-        builder.call(fetch, [place, _I32(0), _I32(3), _I32(1)])  # to read, keep near, data
+        builder.call(fetch, [place, _I32(0), _I32(2), _I32(1)])  # to read, second-level cache, data
         return context.get_dummy_value()
 
     return types.void(array, types.int64), emit
@@ -176,22 +182,14 @@ def _prefetch(_: Any, array: Any, index: Any) -> Any:
 # Compiled loops.
 
 
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile with Numba, kept for the next process where there is a folder to keep it in."""
-    try:
-        return njit(cache=True, nogil=True)(function)
-    except RuntimeError:  # neither the package's folder nor the user's cache can be written
-        return njit(nogil=True)(function)
-
-
-@_compiled
+@compiled
 def _copy(source: Array, target: Array) -> None:
     """Copy a row.  Numba's own slice assignment is slower: it minds overlap and strides."""
     for k in range(source.size):
         target[k] = source[k]
 
 
-@_compiled
+@compiled
 def _deal(pixels: Array, x: int, cells: int, planes: Array, at: int, layout: _Layout) -> None:
     """Deal ``cells`` cells of a pixel row, from ``x`` on, out to S planes, from ``at`` on."""
     stride, size = layout.stride, layout.size
@@ -200,13 +198,13 @@ def _deal(pixels: Array, x: int, cells: int, planes: Array, at: int, layout: _La
             _transpose(pixels, x + j * stride + q, stride, planes, at + q * size + j, size)
 
 
-@_compiled
+@compiled
 def _reach(cells: int, stride: int) -> int:
     """Return how many pixels ``_deal`` reads: all of its tiles of 32 cells and 16 columns."""
     return ((cells + 31) // 32 * 32 - 1) * stride + (stride + 15) // 16 * 16
 
 
-@_compiled
+@compiled
 def _take_apart(
     image: Array, top: int, rows: int, layout: _Layout, padded: Array, planes: Array
 ) -> None:
@@ -236,14 +234,25 @@ def _take_apart(
             _deal(padded, 0, rows * pitch, planes, at, layout)
 
 
-@_compiled
+@compiled
+def _close_gaps(sums: Array, begin: int, end: int, pitch: int, w: int, out: Array) -> None:
+    """Copy the ``w`` windows of each row of ``pitch`` cells; cell ``begin`` is ``sums[0]``."""
+    for i in range(begin // pitch, (end - 1) // pitch + 1):
+        a, b = max(begin, i * pitch), min(end, i * pitch + w)
+        if a < b:
+            _copy(sums[a - begin : b - begin], out[a - i * (pitch - w) :])
+
+
+@compiled
 def _sense(
-    image: Array, layout: _Layout, offsets: Array, chunks: Array, bounds: Array, first: int,
-    out: Array, begin: int, end: int,
+    begin: int, end: int, image: Array, layout: _Layout, offsets: Array, chunks: Array,
+    bounds: Array, first: int, out: Array,
 ) -> None:  # fmt: skip
     """Fill ``out[:, begin:end]``, where ``out[:, 0]`` is window row ``first``.
 
     Args:
+        begin: first row of ``out`` to fill.
+        end: the row after the last.
         image: (H, V) uint8.
         layout: of the planes of a strip.
         offsets: (non-zeros,) int32, the way in the planes from a window's own cell to its pixels.
@@ -251,45 +260,86 @@ def _sense(
         bounds: (m + 1,) int64, where in ``chunks`` each pattern begins.
         first: a window row of the picture.
         out: (m, rows, w) int16 or int32.
-        begin: first row of ``out`` to fill.
-        end: the row after the last.
     """
     (m, rows, w), width = out.shape, image.shape[1]
     stride, lead, halo, depth, pitch, size = layout
     space = np.empty((stride * stride + 16) * size + 64, np.uint8)
     planes = space[-space.ctypes.data % 64 :]  # vectors that cross no cache line load faster
     padded = np.zeros(_reach((depth + halo) * pitch, stride), np.uint8)
-    sums = np.empty(depth * pitch + 128, out.dtype)
+    sums = np.empty(128, out.dtype)
     flat = out.reshape(out.size)
+    stop = min(((first + end + halo) * stride - lead) * width, image.size)
     for i0 in range(begin, end, depth):
         deep = min(depth, end - i0)
         top = (first + i0) * stride - lead
         _take_apart(image, top, deep + halo, layout, padded, planes)
-        lanes = (deep - 1) * pitch + w
-        # Windows without gaps are sensed straight into ``out``, the last ones twice if need be.
-        direct = pitch == w and (lanes == 64 or lanes >= 128)
-        target, room = (flat, lanes) if direct else (sums, sums.size)
+        # Windows are sensed straight into ``out``, the last ones twice if need be, where there are
+        # no gaps between them or where one row of windows is enough.
+        alone = pitch != w and (w == 64 or w >= 128)
+        lanes = w if alone else (deep - 1) * pitch + w
+        direct = alone or (pitch == w and (lanes == 64 or lanes >= 128))
+        blocks = (lanes + 127) // 128  # of windows, few enough to keep their pixels near
+        runs = deep * blocks if alone else blocks
         ahead = (top + (deep + halo) * stride) * width
-        share = deep * stride * width // max(m, 1) + 1
-        for r in range(m):
-            # Memory is slower than the sums, so ask early for the next strip and the next row.
-            for k in range(ahead + r * share, min(ahead + (r + 1) * share, image.size), 64):
-                _prefetch(image, k)
-            here = (r * rows + i0) * w
-            below = here + rows * w if r + 1 < m else here
-            for k in range(below, below + deep * w, 64 // out.itemsize):
-                _prefetch(out, k)
-            at = here if direct else 0
-            for n in range(0, lanes, 128):
-                if lanes - n > 64:
-                    k = min(n, room - 128)
-                    _sum_128(target, at + k, planes, k, offsets, chunks, bounds[r], bounds[r + 1])
+        share = deep * stride * width // max(m * runs, 1) + 1
+        for run in range(runs):
+            i, n = run // blocks, run % blocks * 128
+            long = lanes - n > 64
+            if direct:
+                n = min(n, lanes - (128 if long else 64))
+            for r in range(m):
+                # Memory is slower than the sums, so ask early for the next strip.
+                for k in range(ahead, min(ahead + share, stop), 64):
+                    _prefetch(image, k)
+                ahead += share
+                here = (r * rows + i0 + i) * w
+                target, at = (flat, here + n) if direct else (sums, 0)
+                place, first_chunk, last_chunk = i * pitch + n, bounds[r], bounds[r + 1]
+                if long:
+                    _sum_128(target, at, planes, place, offsets, chunks, first_chunk, last_chunk)
                 else:
-                    k = min(n, room - 64)
-                    _sum_64(target, at + k, planes, k, offsets, chunks, bounds[r], bounds[r + 1])
-            if not direct:
-                for i in range(deep):
-                    _copy(sums[i * pitch : i * pitch + w], flat[here + i * w :])
+                    _sum_64(target, at, planes, place, offsets, chunks, first_chunk, last_chunk)
+                if not direct:
+                    _close_gaps(sums, n, min(n + 128, lanes), pitch, w, flat[here:])
+
+
+# Threads.  A task is the tuple of all arguments of ``_sense`` but the first two.
+
+
+@compiled
+def _lead(box: Array, pieces: int, length: int, task: Any) -> None:
+    """Sense ``length`` rows of windows together with the helpers."""
+    offer(box, length, pieces, address_of(task))
+    begin, end = take(box, 1)
+    while begin >= 0:
+        _sense(begin, end, *task)
+        finish(box)
+        begin, end = take(box, 1)
+    wait_for_all(box)
+
+
+@compiled
+def _help(box: Array, like: Any) -> None:
+    """Help with tasks of the same types as ``like`` until none have come for a while."""
+    begin, end = take(box, PATIENCE)
+    while begin >= 0:
+        _sense(begin, end, *task_at(box, like))
+        finish(box)
+        begin, end = take(box, PATIENCE)
+
+
+@functools.cache
+def _crew(helpers: int, dtype: np.dtype[Any]) -> Crew:
+    """Keep threads for the next call: to start them takes as long as to sense a megapixel."""
+    image, index = np.empty((0, 0), np.uint8), np.empty(0, np.int64)
+    image.flags.writeable = False
+    layout, chunks = _Layout(0, 0, 0, 0, 0, 0), np.empty((0, 3), np.int64)
+    like = image, layout, np.empty(0, np.int32), chunks, index, 0, np.empty((0, 0, 0), dtype)
+    return Crew(helpers, lambda box: _help(box, like))
+
+
+if hasattr(os, "register_at_fork"):  # a forked process has the crews but not their threads
+    os.register_at_fork(after_in_child=_crew.cache_clear)
 
 
 class AddOnlySensor:
@@ -350,12 +400,13 @@ class AddOnlySensor:
         image.flags.writeable = False
         out = np.empty((len(self._bounds) - 1, stop - first, width), self.dtype)
         layout, offsets = self._plan(stop - first, width)
-        task = functools.partial(
-            _sense, image, layout, offsets, self._chunks, self._bounds, first, out
-        )
-        if out.shape[1] * self._stride * image.shape[1] < THREAD_PIXELS:
-            threads = 1
-        share(task, out.shape[1], threads)
+        task = image, layout, offsets, self._chunks, self._bounds, first, out
+        length = out.shape[1]
+        if threads <= 1 or length * self._stride * image.shape[1] < THREAD_PIXELS:
+            _sense(0, length, *task)
+        else:
+            crew = _crew(threads - 1, self.dtype)
+            crew.share(lambda box, pieces: _lead(box, pieces, length, task))
         return out
 
     def _plan(self, rows: int, width: int) -> tuple[_Layout, Array]:
