@@ -49,10 +49,18 @@ def test_a_contestant_that_cheats_is_found_out(monkeypatch):
 
 def test_a_race_takes_turns():
     order = []
-    runs = {name: lambda n=name: order.append(n) for name in "ab"}
-    times = bench.race(runs, seconds=0.0, calls=2)
-    assert order[:6] == ["a", "b", "a", "a", "b", "b"]  # once to warm up, then in turns
-    assert set(times) == {"a", "b"}
+
+    def run(name, takes):
+        order.append((name, takes))
+
+    def clock():
+        return sum(takes for _, takes in order)
+
+    runs = {"a": lambda: run("a", 2), "b": lambda: run("b", 1)}
+    times = bench.race(runs, seconds=0.0, clock=clock, turn=4)
+    # Twice to warm up, then in turns of four seconds.
+    assert "".join(name for name, _ in order)[:16] == "aabb" + 2 * "aabbbb"
+    assert times == {"a": 2, "b": 1}
 
 
 def test_a_plot_of_unknown_format_is_refused_before_the_work(tmp_path, capsys):

@@ -41,7 +41,7 @@ def lead(box, pieces, counts, gather):
     while begin >= 0:
         count_up(begin, end, *task)
         own += 1
-        finish(box)
+        finish(box, True)
         begin, end = take(box, 1)
     wait_for_all(box)
     return own
@@ -52,7 +52,7 @@ def help_out(box, like):
     begin, end = take(box, 1000)
     while begin >= 0:
         count_up(begin, end, *task_at(box, like))
-        finish(box)
+        finish(box, True)
         begin, end = take(box, 1000)
 
 
@@ -125,8 +125,18 @@ def test_helpers_that_fail_leave_the_work_to_the_leader(monkeypatch):
     assert heard.wait(20)
 
 
+def test_who_waits_learns_whether_all_pieces_were_done_well():
+    box = np.zeros(48, np.int64)
+    for outcomes in [True, True], [False, True], [True, True]:
+        offer(box, 4, 2, 0)
+        for well in outcomes:
+            assert take(box, 1) != (-1, -1)
+            finish(box, well)
+        assert wait_for_all(box) == all(outcomes)
+
+
 def test_nothing_is_left_to_take_from_what_is_done():
-    box, counts = np.zeros(40, np.int64), np.zeros(7, np.int64)
+    box, counts = np.zeros(48, np.int64), np.zeros(7, np.int64)
     lead(box, 3, counts, False)
     assert [take(box, 1) for _ in range(5)] == [(-1, -1)] * 5
     lead(box, 3, counts, False)
@@ -134,7 +144,7 @@ def test_nothing_is_left_to_take_from_what_is_done():
 
 
 def test_helpers_do_not_wait_awake_for_ever():
-    help_out(np.zeros(40, np.int64), (np.empty(0, np.int64), False))  # returns
+    help_out(np.zeros(48, np.int64), (np.empty(0, np.int64), False))  # returns
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="fork is safe to try on Linux only")

@@ -1,5 +1,6 @@
 """Measure speed: ratios of ways to do the same thing, side by side in one run."""
 
+import math
 import platform
 import time
 from collections.abc import Callable
@@ -86,12 +87,25 @@ def race(
     contestants: dict[str, Callable[[], Any]],
     seconds: float = _SECONDS_A_CASE,
     clock: Callable[[], float] = time.perf_counter,
-    calls: int = 1,
+    turn: float = 0.0,
     fewest: int = _FEWEST,
 ) -> dict[str, float]:
-    """Run contestants in turns, `calls` times each turn, and return the median seconds of each."""
-    for run in contestants.values():
+    """Run contestants in turns and return the median seconds of a call of each.
+
+    Args:
+        contestants: What to time, by name.
+        seconds: To spend on all together.
+        clock: Tells the time.
+        turn: Seconds that each runs at a time, at the least: as long for a fast one as for a slow
+            one, so that all find the caches as they left them. 0 for one call.
+        fewest: Turns of each, at the least.
+    """
+    calls = {}
+    for name, run in contestants.items():
+        run()  # to compile
+        start = clock()
         run()
+        calls[name] = math.ceil(turn / max(clock() - start, 1e-6)) or 1
     times: dict[str, list[float]] = {name: [] for name in contestants}
     began = time.perf_counter()
     for rounds in range(_MOST):
@@ -99,9 +113,9 @@ def race(
             break
         for name, run in contestants.items():
             start = clock()
-            for _ in range(calls):
+            for _ in range(calls[name]):
                 run()
-            times[name].append((clock() - start) / calls)
+            times[name].append((clock() - start) / calls[name])
     return {name: float(np.median(values)) for name, values in times.items()}
 
 
@@ -154,7 +168,7 @@ def _sensing_case(side: int, k: int, seconds: float, load: float) -> dict[str, A
         {name: lambda s=sense: s(image) for name, sense in contestants.items()},  # type: ignore[misc]
         seconds,
         time.process_time,
-        calls=max(4, 2**20 // image.size),
+        turn=seconds / 50,
     )
     own = times[ADD_ONLY]
     copied, written = (
@@ -185,7 +199,7 @@ def _lapped_case(side: int, seconds: float) -> dict[str, Any]:
     block = AddOnlySensor(random_patterns(256, 51), WINDOW)
     lapped = AddOnlySensor(random_patterns(64, 51), WINDOW // 2)
     runs = {"block": lambda: block(image), "lapped": lambda: lapped(image)}
-    times = race(runs, seconds, time.process_time, calls=4)
+    times = race(runs, seconds, time.process_time, turn=seconds / 50)
     return {
         "side": side,
         "seconds": times,

@@ -307,15 +307,27 @@ def _sense(
 
 
 @compiled
+def _sense_piece(box: Array, begin: int, end: int, task: Any) -> None:
+    """Sense some rows of windows.  Whatever happens, the others must not wait for them for ever."""
+    image, layout, offsets, chunks, bounds, first, out = task  # Numba has no *task inside of try
+    well = True
+    try:
+        _sense(begin, end, image, layout, offsets, chunks, bounds, first, out)
+    except Exception:
+        well = False
+    finish(box, well)
+
+
+@compiled
 def _lead(box: Array, pieces: int, length: int, task: Any) -> None:
     """Sense ``length`` rows of windows together with the helpers."""
     offer(box, length, pieces, address_of(task))
     begin, end = take(box, 1)
     while begin >= 0:
-        _sense(begin, end, *task)
-        finish(box)
+        _sense_piece(box, begin, end, task)
         begin, end = take(box, 1)
-    wait_for_all(box)
+    if not wait_for_all(box):
+        raise MemoryError("there is not enough memory to sense this picture")
 
 
 @compiled
@@ -323,8 +335,7 @@ def _help(box: Array, like: Any) -> None:
     """Help with tasks of the same types as ``like`` until none have come for a while."""
     begin, end = take(box, PATIENCE)
     while begin >= 0:
-        _sense(begin, end, *task_at(box, like))
-        finish(box)
+        _sense_piece(box, begin, end, task_at(box, like))
         begin, end = take(box, PATIENCE)
 
 

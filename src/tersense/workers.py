@@ -28,8 +28,8 @@ from numba.extending import intrinsic as numba_intrinsic
 
 PATIENCE = 3000  # looks of a helper for more work before it sleeps: about a millisecond
 PIECES_A_THREAD = 4  # one that starts late leaves part of its share to the others
-_LEFT, _DONE, _PIECES, _LENGTH, _TASK = range(0, 40, 8)  # in the box, each in its own cache line
-_BOX = 40
+_LEFT, _DONE, _PIECES, _LENGTH, _TASK, _FAILED = range(0, 48, 8)  # each in its own cache line
+_BOX = 48
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -119,8 +119,10 @@ def task_at(box: Any, like: Any) -> Any:
 
 
 @compiled
-def finish(box: Any) -> None:
-    """Say that a piece is done, and that its arguments are no longer needed."""
+def finish(box: Any, well: bool) -> None:
+    """Say that a piece is done, well or not, and that its arguments are no longer needed."""
+    if not well:
+        _add(box, _FAILED, 1)
     _add(box, _DONE, 1)
 
 
@@ -128,15 +130,17 @@ def finish(box: Any) -> None:
 def offer(box: Any, length: int, pieces: int, task: int) -> None:
     """Offer ``range(length)`` in pieces, to be worked on with the arguments at address ``task``."""
     box[_LENGTH], box[_PIECES], box[_TASK] = length, pieces, task
+    _swap(box, _FAILED, 0)
     _swap(box, _DONE, 0)
     _swap(box, _LEFT, pieces)
 
 
 @compiled
-def wait_for_all(box: Any) -> None:
-    """Wait until every piece is done."""
+def wait_for_all(box: Any) -> bool:
+    """Wait until every piece is done; return whether all were done well."""
     while _add(box, _DONE, 0) < box[_PIECES]:
         pause()
+    return bool(_add(box, _FAILED, 0) == 0)
 
 
 class Crew:
