@@ -39,12 +39,12 @@ def studio(tmp_path, small_imager):
 def test_models_that_differ_in_rate_only_are_one_family_and_the_default_comes_first():
     shelf = stock_shelf()
     assert next(iter(shelf)) == "lapped"
-    assert [f"{rate}: {imager.name}" for rate, imager in shelf["block"].items()] == [
-        "0.98 %: block-r01",
-        "3.9 %: block-r04",
-        "10 %: block-r10",
-        "25 %: block-r25",
-        "50 %: block-r50",
+    assert [f"{rate}: {imager.name}" for rate, imager in shelf["lapped"].items()] == [
+        "0.98 %: lapped-r01",
+        "3.9 %: lapped-r04",
+        "10 %: lapped-r10",
+        "25 %: lapped-r25",
+        "50 %: lapped-r50",
     ]
     assert list(shelf["flex"]) == ["0.98 %", "3.9 %", "10 %", "25 %", "30 %", "50 %"]
 

@@ -148,7 +148,7 @@ def truncated_model(tmp_path):
 
 def unknown_model(tmp_path):
     arguments = ["sense", tmp_path / "photo.png", "-o", tmp_path / "out.tsm"]
-    return [*arguments, "-m", "paper-r99"], "built in: block-r01, block-r04, block-r10"
+    return [*arguments, "-m", "paper-r99"], "built in: block-r10, block-r25, flex, lapped-r01"
 
 
 def impossible_rate(tmp_path):

@@ -100,12 +100,13 @@ def race(
             one, so that all find the caches as they left them. 0 for one call.
         fewest: Turns of each, at the least.
     """
-    calls = {}
+    calls = dict.fromkeys(contestants, 1)
     for name, run in contestants.items():
         run()  # to compile
-        start = clock()
-        run()
-        calls[name] = math.ceil(turn / max(clock() - start, 1e-6)) or 1
+        if turn:
+            start = clock()
+            run()
+            calls[name] = math.ceil(turn / max(clock() - start, 1e-6))
     times: dict[str, list[float]] = {name: [] for name in contestants}
     began = time.perf_counter()
     for rounds in range(_MOST):
