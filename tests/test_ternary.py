@@ -150,6 +150,17 @@ def test_larger_windows_begin_with_the_patterns_in_their_middle():
     torch.testing.assert_close(sensor.theta[3:].detach(), before[3:], rtol=0, atol=0)
 
 
+def test_a_sparser_camera_begins_with_some_weights_of_the_trained_one():
+    patterns = random_patterns(m=40, window=16, k=60)
+    sensor = TernarySensor(window=16, stride=16, rate=40 / 256, density=10 / 256)
+    assert sensor.start_from(patterns, torch.ones(40))
+    phi = sensor()[0].detach().numpy()
+    taken = phi != 0
+    assert (taken.sum((1, 2)) == 10).all()
+    np.testing.assert_array_equal(phi[taken], patterns.phi[taken])
+    assert abs(np.argwhere(taken)[:, 1].mean() - 7.5) < 1  # from all rows of the window
+
+
 def test_patterns_that_are_too_large_change_nothing():
     sensor = TernarySensor(window=4, stride=4)
     before = sensor.theta.detach().clone()

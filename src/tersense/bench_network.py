@@ -15,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tersense.bench import cpu_name, race, random_picture
 from tersense.config import Config
+from tersense.memory import keep_freed_memory
 from tersense.models import load
 from tersense.progress import Track, quietly
 from tersense.train import Run
@@ -125,6 +126,7 @@ def _cpu_peak(model: str, side: int, threads: int) -> int:
 
 def _reconstruct_once(model: str, side: int, threads: int) -> int:
     """Reconstruct one picture on the CPU and return the peak memory of this process."""
+    keep_freed_memory()  # as every command does
     torch.set_num_threads(threads)
     imager = load(model)
     imager.estimate(imager.sense(random_picture(side)))

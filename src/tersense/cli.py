@@ -17,6 +17,7 @@ from tersense.cli_options import ModelOption, load_model
 from tersense.cli_pictures import evaluate, reconstruct, sense
 from tersense.cli_plot import plot_app
 from tersense.errors import AlreadyToldError
+from tersense.memory import keep_freed_memory
 
 # Modules that import torch are imported inside the commands, so that --help answers at once.
 
@@ -133,6 +134,7 @@ def main(arguments: list[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):  # a terminal that knows no × gets a ? instead
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    keep_freed_memory()
     if "" in (sys.argv[1:] if arguments is None else arguments):
         return _fail("an argument is empty; if it came from a variable, the variable is not set")
     try:

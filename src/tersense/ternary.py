@@ -149,9 +149,10 @@ class TernarySensor(nn.Module):
         count = min(len(patterns), len(self.theta))
         around = (margin // 2, margin - margin // 2)
         phi = torch.from_numpy(np.pad(patterns.phi[:count], ((0, 0), around, around))).flatten(1)
-        spread = torch.rand(phi.shape) - 0.5
-        magnitudes = torch.where(phi == 0, spread, phi * (1 + spread / 2))
-        self.theta[:count] = magnitudes * alpha[:count, None].cpu()
+        kept, spread = phi != 0, torch.rand(phi.shape) - 0.5
+        around_zero = spread - (spread * kept).sum(1, keepdim=True) / kept.sum(1, keepdim=True)
+        theta = torch.where(kept, phi * (1 + around_zero / 2), spread)
+        self.theta[:count] = theta * alpha[:count, None].cpu()
         return True
 
     def freeze(self) -> "Patterns":
