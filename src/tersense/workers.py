@@ -9,8 +9,8 @@ arguments, a tuple, stay where the leader has them, and the helpers read them th
 
 Who comes late finds nothing left to take, and nobody waits for it.
 
-Numba keeps compiled functions by the date of their own file: after a change here, touch those
-files whose functions call these.
+Numba keeps compiled functions by the date of their own file: after a change here or in `vectors`,
+touch those files whose functions call these.
 """
 
 import contextlib
