@@ -1,7 +1,10 @@
 """The order of patterns in a nested camera."""
 
 import numpy as np
+import pytest
 
+import tersense
+from tersense import TersenseError
 from tersense.nesting import most_telling_first
 from tersense.ternary import Patterns
 
@@ -40,3 +43,10 @@ def test_patterns_that_repeat_others_come_last():
     phi[0] = phi[1] = 1
     phi[2, 0, 0] = 1
     assert list(most_telling_first(Patterns(phi, 2))) == [0, 2, 1]
+
+
+def test_less_than_one_measurement_a_window_is_no_rate():
+    flex = tersense.load("flex")
+    assert len(flex.at_rate(1 / 1024).patterns) == 1
+    with pytest.raises(TersenseError, match="rate 0.0005 is less than one measurement for 32×32"):
+        flex.at_rate(0.0005)

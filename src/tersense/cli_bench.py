@@ -37,13 +37,13 @@ def bench_sense(
          f"{case['load_bound_seconds'] * 1e3:.3f}", f"{case['memory_bound_seconds'] * 1e3:.3f}"]
         for case in result["cases"]
     ]  # fmt: skip
-    head = ["picture", "K", "ms", "MP/s", *rivals, "load", "memory"]
+    head = ["side", "K", "ms", "MP/s", *rivals, "load", "mem"]
     title = f"Sensing, 256 patterns of 32×32, one thread, CPU time, {result['cpu']}"
     show_table(title, head, rows)
     lapped, threads = result["lapped"], result["threads"]
     output.print(
         "K: non-zeros a pattern. ms, MP/s: by additions. Ratios: the other way's time over it. "
-        "load, memory: estimates of the ms to add from the nearest cache, and to read the picture "
+        "load, mem: estimates of the ms to add from the nearest cache, and to read the picture "
         "and write the result. All ways gave the same integers.\n"
         f"Lapped (S=16, m=64) at {lapped['side']}²: {lapped['throughput_ratio']:.2f} of the block "
         f"throughput a measurement. Two threads: {threads['speedup_shared']:.2f}× one where they "
@@ -97,11 +97,12 @@ def bench_reconstruct(
          f"{case['nanoseconds_a_pixel']:.0f}", f"{case['peak_bytes'] / 2**20:.0f}"]
         for case in result["cases"]
     ]  # fmt: skip
-    head = ["model", "picture", "float32, s", "bfloat16, s", "yardsticks", "ns a pixel", "peak MiB"]
+    head = ["model", "picture", "f32, s", "bf16, s", "yardsticks", "ns/pixel", "MiB"]
     title = f"Reconstruction of gray pictures, {result['device']}"
     show_table(title + (f", {threads} threads" if device == "cpu" else ""), head, rows)
     output.print(
-        "yardsticks: float32 over one 3×3 convolution of 64 to 64 channels on 256×256, in turns."
+        "f32, bf16: seconds in float32 and bfloat16. yardsticks: float32 over one 3×3 convolution "
+        "of 64 to 64 channels on 256×256, in turns. MiB: peak memory."
     )
     if json:
         write_json(json, result)

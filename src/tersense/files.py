@@ -117,6 +117,8 @@ def require_writable_folder(path: Path) -> None:
     if is_something_else:
         raise TersenseError(f"cannot write {path}: it is not a regular file")
     if not path.parent.is_dir():
+        if path.parent.exists():
+            raise TersenseError(f"cannot write {path}: {path.parent} is not a folder")
         raise TersenseError(f"cannot write {path}: the folder {path.parent} does not exist")
     try:  # what may be written is best known by writing; this file has no name and stays nowhere
         with tempfile.TemporaryFile(dir=path.parent):

@@ -87,6 +87,11 @@ class Imager(NetworkCamera):
         stride, rows = self.patterns.stride, len(self.patterns)
         if not (math.isfinite(rate) and rate > 0):
             raise TersenseError(f"rate {rate:g} is not a share of the pixels; use one above 0")
+        if rate * stride**2 < 1 - 1e-6:
+            raise TersenseError(
+                f"rate {rate:g} is less than one measurement for {stride}×{stride} pixels; "
+                f"use at least {1 / stride**2:.3g}"
+            )
         wanted = rows_for_rate(rate, stride)
         if wanted > rows:
             less = " or less" if self.reconstructor.any_rate else ""
