@@ -48,5 +48,5 @@ def test_patterns_that_repeat_others_come_last():
 def test_less_than_one_measurement_a_window_is_no_rate():
     flex = tersense.load("flex")
     assert len(flex.at_rate(1 / 1024).patterns) == 1
-    with pytest.raises(TersenseError, match="rate 0.0005 is less than one measurement for 32×32"):
+    with pytest.raises(TersenseError, match=r"rate 0\.0005 is less than one measurement for 32×32"):
         flex.at_rate(0.0005)
