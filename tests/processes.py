@@ -1,13 +1,30 @@
 """Start several processes that work together, as torchrun does."""
 
+import multiprocessing
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+
+def call_in_fork(function: Callable[[], Any]) -> Any:
+    """Return what a function returns in a forked process; fail if it does not within a while."""
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=lambda: sender.send(function()))
+    child.start()
+    arrived = receiver.poll(30)
+    if not arrived:
+        child.kill()
+    child.join()
+    assert arrived
+    return receiver.recv()
 
 
 def start_together(count: int, *arguments: str) -> list[subprocess.Popen]:

@@ -1,5 +1,4 @@
 import itertools
-import multiprocessing
 import pickle
 import sys
 
@@ -8,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from processes import call_in_fork
 from reference import sense_by_windows
 from tersense import kernels
 from tersense.kernels import AddOnlySensor
@@ -178,16 +178,7 @@ def test_threads_work_after_a_fork():
     rng = np.random.default_rng(7)
     sensor, image = AddOnlySensor(ternary(rng, 2, 8, 0.2), 8), random_image(rng, 1024, 1024)
     expected = sensor(image, threads=2)
-    context = multiprocessing.get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-    child = context.Process(target=lambda: sender.send(int(sensor(image, threads=2).sum())))
-    child.start()
-    arrived = receiver.poll(30)
-    if not arrived:
-        child.kill()
-    child.join()
-    assert arrived
-    assert receiver.recv() == expected.sum()
+    assert call_in_fork(lambda: int(sensor(image, threads=2).sum())) == expected.sum()
 
 
 @pytest.mark.parametrize("image", [np.zeros((4, 4), np.int16), np.zeros((4, 4, 3), np.uint8)])

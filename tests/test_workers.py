@@ -1,12 +1,12 @@
 """Work is shared without losing or repeating a piece, whoever comes late, fails or forks."""
 
-import multiprocessing
 import sys
 import threading
 
 import numpy as np
 import pytest
 
+from processes import call_in_fork
 from tersense.workers import (
     Crew,
     address_of,
@@ -153,15 +153,6 @@ def test_a_crew_without_its_threads_still_gets_the_work_done(crews):
     def count():
         counts = np.zeros(64, np.int64)
         crews[2].share(lambda box, pieces: lead(box, pieces, counts, False))
-        sender.send(counts.tolist())
+        return counts.tolist()
 
-    context = multiprocessing.get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-    child = context.Process(target=count)
-    child.start()
-    arrived = receiver.poll(30)
-    if not arrived:
-        child.kill()
-    child.join()
-    assert arrived
-    assert receiver.recv() == [1] * 64
+    assert call_in_fork(count) == [1] * 64
