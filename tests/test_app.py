@@ -36,7 +36,7 @@ def studio(tmp_path, small_imager):
     return Studio({"small": {"25 %": small_imager}}, results, most_pixels=10_000)
 
 
-def test_models_that_differ_in_rate_only_are_one_family_and_the_default_comes_first():
+def test_models_that_differ_in_rate_only_are_one_family_and_the_default_comes_first(tmp_path):
     shelf = stock_shelf()
     assert next(iter(shelf)) == "lapped"
     assert [f"{rate}: {imager.name}" for rate, imager in shelf["lapped"].items()] == [
@@ -46,6 +46,7 @@ def test_models_that_differ_in_rate_only_are_one_family_and_the_default_comes_fi
         "25 %: lapped-r25",
         "50 %: lapped-r50",
     ]
+    assert Studio(shelf, tmp_path, 1).rates("lapped", "")[1] == "25 %"
     assert list(shelf["flex"]) == ["0.98 %", "3.9 %", "10 %", "25 %", "30 %", "50 %"]
 
 

@@ -32,6 +32,7 @@ _SECONDS_KEPT = 3600  # of uploads and results
 _VISITS_KEPT = 200  # uploads, results and choices beyond the latest so many go sooner
 _SECONDS_BETWEEN_SWEEPS = 5
 _AT_ONCE = 2  # people whose pictures are worked on; others wait in line
+_USUAL_RATE = "25 %"  # of the default model
 _MEGABYTES = MOST_BYTES // 2**20
 _CSS = Path(__file__).with_name("app.css")
 
@@ -61,9 +62,9 @@ class Studio:
         self.furniture: set[Path] = set()
 
     def rates(self, family: str, before: str) -> tuple[list[str], str]:
-        """Return the rates of a family, and the one to choose: as before, or the highest."""
+        """Return a family's rates, and the one to choose: as before, the usual or the highest."""
         rates = list(self.shelf[family])
-        return rates, before if before in rates else rates[-1]
+        return rates, next(rate for rate in (before, _USUAL_RATE, rates[-1]) if rate in rates)
 
     def show(self, path: str, family: str, rate: str) -> tuple[Any, ...]:
         """Sense and reconstruct a picture; return what the page shows, in its order."""

@@ -52,11 +52,8 @@ def inverse_gram(operator: SensingOperator, damping: float | Tensor = 0.01) -> T
 def _longest_step(operator: SensingOperator, kernel: Tensor) -> Tensor:
     """Return the largest eigenvalue of Φᵀ·kernel·Φ on a small picture, by power iteration."""
     side = (kernel.shape[-1] + 1) * operator.geometry.stride
-    x = (
-        torch.arange(side * side, dtype=kernel.dtype, device=kernel.device)
-        .sin()
-        .view(1, side, side)
-    )
+    x = torch.arange(side * side, dtype=kernel.dtype, device=kernel.device).sin()
+    x = x.view(1, side, side)  # any picture that is not smooth
     for _ in range(10):
         x = x / x.norm()
         x = operator.adjoint(convolve_windows(kernel, operator.forward(x)), (side, side))
