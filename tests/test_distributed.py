@@ -42,9 +42,15 @@ def losses_of(run):
 
 SETTINGS = {
     "the paper's": lambda out: small_config(out, data__cache=f"{out}-cache"),
-    # a batch that two cannot halve, a rate drawn in every step, a norm of all gradients
+    # a batch that two cannot halve, a rate drawn in every step, a norm of all gradients, and a loss
+    # that is no mean over crops
     "unrolled": lambda out: unrolled_config(
-        out, train__batch=9, reconstructor__nested=True, train__epochs=3, data__cache=f"{out}-cache"
+        out,
+        train__batch=9,
+        reconstructor__nested=True,
+        train__loss="log",
+        train__epochs=3,
+        data__cache=f"{out}-cache",
     ),
 }
 

@@ -2,11 +2,14 @@
 
 import numpy as np
 import pytest
+import torch
 
 import tersense
 from tersense import TersenseError
+from tersense.joint import JointNetwork
 from tersense.nesting import most_telling_first
 from tersense.ternary import Patterns
+from test_train import unrolled_config
 
 
 def unexplained(phi, count, window, correlation=0.95):
@@ -43,6 +46,20 @@ def test_patterns_that_repeat_others_come_last():
     phi[0] = phi[1] = 1
     phi[2, 0, 0] = 1
     assert list(most_telling_first(Patterns(phi, 2))) == [0, 2, 1]
+
+
+@pytest.mark.parametrize(("loss", "pull"), [("log", [1, 1, 1]), ("charbonnier", [0.1, 1, 10])])
+def test_low_rates_with_their_large_errors_count_no_more_by_the_logarithm(tmp_path, loss, pull):
+    network = JointNetwork(unrolled_config(tmp_path, train__loss=loss), 128.0, 64.0)
+    x = torch.rand(2, 16, 16)
+    error = torch.randn(2, 16, 16).sign()
+
+    def pull_of(size):
+        size = torch.tensor(size, requires_grad=True)
+        network._compare(x, x + size * error).backward()
+        return (size.grad * size).item()
+
+    np.testing.assert_allclose([pull_of(size) for size in (0.1, 1.0, 10.0)], pull, rtol=1e-3)
 
 
 def test_less_than_one_measurement_a_window_is_no_rate():

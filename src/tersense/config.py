@@ -80,7 +80,9 @@ class TrainConfig:
         start: A model to begin with: its reconstructor, and its patterns where they fit.
         batch: Crops a step.
         optimizer: adam, or muon (for the reconstructor's weight matrices; see `muon`).
-        loss: squared (summed over a crop, the paper's) or charbonnier (a smooth absolute error).
+        loss: squared (summed over a crop, the paper's), charbonnier (a smooth absolute error) or
+            log (its logarithm: low rates of a nested camera, with their large errors, count no more
+            than high ones).
         lr: Learning rate; the same for Adam and Muon.
         lr_patterns: Learning rate of the patterns, where it is another; 0 for the same.
         schedule: steps (see `lr_decay`) or cosine (falls to zero by the last epoch, or by the time
@@ -238,8 +240,8 @@ def _check(config: Config) -> Config:
         _require(0 <= value < math.inf, f"train.{name}", value, "at least 0 and finite")
     _require(train.optimizer in ("adam", "muon"), "train.optimizer", train.optimizer,
              "adam or muon")  # fmt: skip
-    _require(train.loss in ("squared", "charbonnier"), "train.loss", train.loss,
-             "squared or charbonnier")  # fmt: skip
+    _require(train.loss in ("squared", "charbonnier", "log"), "train.loss", train.loss,
+             "squared, charbonnier or log")  # fmt: skip
     _require(train.schedule in ("steps", "cosine"), "train.schedule", train.schedule,
              "steps or cosine")  # fmt: skip
     _require(train.device in ("auto", "cpu", "cuda"), "train.device", train.device,
