@@ -17,7 +17,8 @@ from tersense.errors import TersenseError
 from tersense.images import Picture, check_picture, from_planes, to_pixels, to_planes
 from tersense.measurements import Header, MeasuredValues, Measurements
 from tersense.recon import Reconstructor
-from tersense.sensing import SensingOperator, sense_exactly
+from tersense.sensing import sense_exactly
+from tersense.sparse import fastest_operator
 from tersense.ternary import Patterns, rows_for_rate
 from tersense.tiling import cut_tiles
 
@@ -63,7 +64,7 @@ class Imager(NetworkCamera):
         device: str | torch.device = "cpu",
     ) -> None:
         phi = torch.from_numpy(patterns.phi.astype(np.float32)).to(device)
-        operator = SensingOperator(phi, patterns.stride, alpha.float().to(device))
+        operator = fastest_operator(phi, patterns.stride, alpha.float().to(device))
         super().__init__(name, operator, mean, std, reconstructor)
         self.patterns, self.about = patterns, about or {}
         self.threads = 0  # that sense one picture on the CPU; 0 for as many as there are cores

@@ -117,11 +117,7 @@ class SensingOperator:
         """Sense pictures x (…, H, V): return y (…, m, h, w)."""
         height, width = x.shape[-2:]
         extended = F.pad(x.reshape(-1, 1, height, width), self.geometry.padding(height, width))
-        cells = F.pixel_unshuffle(extended, self.geometry.stride)
-        if self.geometry.cells == 1:
-            y = F.linear(cells.movedim(1, -1), self._kernel.flatten(1)).movedim(-1, 1)
-        else:
-            y = F.conv2d(cells, self._kernel)
+        y = self._correlate(F.pixel_unshuffle(extended, self.geometry.stride))
         return y.reshape(*x.shape[:-2], *y.shape[1:])
 
     def adjoint(self, y: Tensor, size: tuple[int, int]) -> Tensor:
@@ -131,15 +127,23 @@ class SensingOperator:
             y: (…, m, h, w).
             size: (H, V) of the picture; the measurements of a picture do not tell it exactly.
         """
-        flat = y.reshape(-1, *y.shape[-3:])
-        if self.geometry.cells == 1:
-            cells = F.linear(flat.movedim(1, -1), self._kernel.flatten(1).T).movedim(-1, 1)
-        else:
-            cells = F.conv_transpose2d(flat, self._kernel)
+        cells = self._spread(y.reshape(-1, *y.shape[-3:]))
         extended = F.pixel_shuffle(cells, self.geometry.stride)[:, 0]
         left, _, top, _ = self.geometry.padding(*size)
         x = extended[:, top : top + size[0], left : left + size[1]]
         return x.reshape(*y.shape[:-3], *size)
+
+    def _correlate(self, cells: Tensor) -> Tensor:
+        """Turn cells (N, S², h + c − 1, w + c − 1) into measurements (N, m, h, w)."""
+        if self.geometry.cells == 1:
+            return F.linear(cells.movedim(1, -1), self._kernel.flatten(1)).movedim(-1, 1)
+        return F.conv2d(cells, self._kernel)
+
+    def _spread(self, y: Tensor) -> Tensor:
+        """Turn measurements (N, m, h, w) into cells (N, S², h + c − 1, w + c − 1)."""
+        if self.geometry.cells == 1:
+            return F.linear(y.movedim(1, -1), self._kernel.flatten(1).T).movedim(-1, 1)
+        return F.conv_transpose2d(y, self._kernel)
 
     def sense_ones(
         self, size: tuple[int, int], rows: slice = slice(None), columns: slice = slice(None)
