@@ -26,6 +26,7 @@ from tersense.sensing import Geometry, SensingOperator
 
 _PIXELS_SEEN = 64  # farther pixels have no visible influence, though the phases reach beyond
 _LEAST_DAMPING = 0.01
+_OVERLAPS = 1  # away measurements correct each other; the network makes up for the rest
 _COARSEST = 4  # pixels a side of the coarsest level's cells
 
 
@@ -94,10 +95,11 @@ class UnrolledReconstructor(Reconstructor):
 
     def _inverse(self, operator: SensingOperator) -> Tensor:
         """Return (ΦΦᵀ + λI)⁻¹; outside of training it is found once for each camera."""
+        damping = _LEAST_DAMPING + self.damping.exp()
         if torch.is_grad_enabled() or self.training:
-            return inverse_gram(operator, _LEAST_DAMPING + self.damping.exp())
+            return inverse_gram(operator, damping, _OVERLAPS)
         if operator not in self._inverses:
-            self._inverses[operator] = inverse_gram(operator, _LEAST_DAMPING + self.damping.exp())
+            self._inverses[operator] = inverse_gram(operator, damping, _OVERLAPS)
         return self._inverses[operator]
 
 
@@ -134,9 +136,9 @@ class Phase(nn.Module):
         inputs = _to_half_size(torch.stack([x, error], dim=1))
         if memory is not None:
             inputs = torch.cat([inputs.to(memory.dtype), memory], dim=1)
-        features = self.entry(inputs)
+        bias = self.entry.bias + self.by_rate * log_rate  # type: ignore[operator]
+        features = F.conv2d(inputs, self.entry.weight, bias, padding=1)
         # In place where nobody needs what was there: new memory costs more than the sums.
-        features += (self.by_rate * log_rate)[:, None, None].to(features.dtype)
         features = self.before(F.relu(features)).add_(features)
         features = self.up(self.coarse(self.down(features))).add_(features)
         features = self.after(features)
