@@ -15,12 +15,12 @@ GOLDEN = {
     "paper-r25": {"camera": 30.58, "astronaut": 29.49, "coffee": 31.72, "chelsea": 31.31},
     "block-r10": {"camera": 32.38, "astronaut": 31.07, "coffee": 34.04, "chelsea": 30.28},
     "block-r25": {"camera": 38.03, "astronaut": 35.99, "coffee": 38.49, "chelsea": 33.83},
-    "lapped-r01": {"camera": 23.47, "astronaut": 22.64, "coffee": 25.78, "chelsea": 25.23},
-    "lapped-r04": {"camera": 28.33, "astronaut": 27.14, "coffee": 31.00, "chelsea": 28.03},
-    "lapped-r10": {"camera": 32.66, "astronaut": 31.28, "coffee": 34.78, "chelsea": 30.16},
-    "lapped-r25": {"camera": 38.88, "astronaut": 36.44, "coffee": 39.49, "chelsea": 33.83},
-    "lapped-r50": {"camera": 44.69, "astronaut": 41.26, "coffee": 44.08, "chelsea": 38.53},
-    "flex": {"camera": 42.63, "astronaut": 40.07, "coffee": 42.34, "chelsea": 37.79},
+    "lapped-r01": {"camera": 23.59, "astronaut": 22.61, "coffee": 25.89, "chelsea": 25.23},
+    "lapped-r04": {"camera": 28.44, "astronaut": 27.14, "coffee": 30.80, "chelsea": 28.11},
+    "lapped-r10": {"camera": 32.66, "astronaut": 31.30, "coffee": 34.65, "chelsea": 30.38},
+    "lapped-r25": {"camera": 38.74, "astronaut": 36.39, "coffee": 39.28, "chelsea": 33.88},
+    "lapped-r50": {"camera": 44.25, "astronaut": 41.16, "coffee": 43.64, "chelsea": 38.58},
+    "flex": {"camera": 42.98, "astronaut": 40.13, "coffee": 42.59, "chelsea": 37.97},
 }
 
 
