@@ -71,7 +71,7 @@ def one_and_two(request, tmp_path_factory):
 
 def test_two_processes_learn_what_one_learns(one_and_two):
     one, two = one_and_two
-    np.testing.assert_allclose(losses_of(two), losses_of(one), rtol=1e-5)
+    np.testing.assert_allclose(losses_of(two), losses_of(one), rtol=1e-5, atol=1e-5)
     cameras = [tersense.load(run / "model.safetensors") for run in one_and_two]
     np.testing.assert_array_equal(cameras[0].phi, cameras[1].phi)
     alpha = [camera.operator.alpha for camera in cameras]

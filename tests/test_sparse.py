@@ -1,10 +1,13 @@
 """The operator without its zeros: the numbers of the definition, and gradients as ever."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from skimage import data
 
 import tersense
 from reference import sense_slowly
@@ -49,7 +52,44 @@ def test_gradients_reach_the_picture(stride):
     assert torch.autograd.gradcheck(operator.forward, (x,))
 
 
-def test_few_entries_are_taken_one_by_one_and_many_as_a_matrix():
-    assert type(tersense.load("block-r10").operator) is SparseOperator
-    phi = torch.from_numpy(random_phi(np.random.default_rng(0), 4, 32, density=0.5)).float()
-    assert type(fastest_operator(phi, 32, torch.ones(4))) is SensingOperator
+@pytest.mark.parametrize(
+    ("patterns", "stride", "density", "kind"),
+    [
+        (40, 32, 0.05, SparseOperator),
+        (40, 16, 0.05, SparseOperator),
+        (40, 32, 0.5, SensingOperator),
+        (40, 8, 0.05, SensingOperator),
+        (10, 32, 0.05, SensingOperator),
+    ],
+)
+def test_zeros_are_left_out_where_it_pays(patterns, stride, density, kind):
+    phi = torch.from_numpy(random_phi(np.random.default_rng(0), patterns, 32, density)).float()
+    assert type(fastest_operator(phi, stride, torch.ones(patterns))) is kind
+
+
+def test_a_camera_reconstructs_by_it_where_torch_can(monkeypatch):
+    picture, products = data.camera()[:64, :96], []
+    correlate = SparseOperator._correlate
+    monkeypatch.setattr(
+        SparseOperator,
+        "_correlate",
+        lambda self, cells: (
+            products.append(torch.is_inference_mode_enabled()) or correlate(self, cells)
+        ),
+    )
+    camera = tersense.load("lapped-r10")
+    y = camera.sense(picture)
+    estimate = camera.estimate(y)
+    assert products.count(True) >= 5
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: False)
+    dense = tersense.load("lapped-r10")
+    assert type(dense.operator) is SensingOperator
+    np.testing.assert_allclose(dense.estimate(y), estimate, atol=0.01)
+
+
+def test_a_camera_can_be_copied():
+    camera = tersense.load("lapped-r10")
+    again = copy.deepcopy(camera)
+    assert type(again.operator) is SparseOperator
+    y = camera.sense(data.camera()[:64, :64])
+    np.testing.assert_array_equal(again.estimate(y), camera.estimate(y))

@@ -50,11 +50,15 @@ def test_pictures_of_any_size_and_camera_come_back_in_their_size(window, stride,
         assert network(y, operator, size).shape == (2, *size)
 
 
-@pytest.mark.parametrize(("window", "stride", "m"), [(16, 16, 64), (16, 8, 16)])
-def test_a_fresh_network_agrees_with_the_measurements(window, stride, m):
+@pytest.mark.parametrize(
+    ("window", "stride", "m", "overlaps"),
+    [(16, 16, 64, 2), (16, 8, 16, 1), (16, 8, 16, 2), (16, 8, 32, 2)],
+)
+def test_a_fresh_network_agrees_with_the_measurements(window, stride, m, overlaps):
     torch.manual_seed(0)
     operator = camera(window, stride, m)
-    network = UnrolledReconstructor(operator.geometry, m, UnrolledOptions(channels=8)).eval()
+    options = UnrolledOptions(channels=8, overlaps=overlaps)
+    network = UnrolledReconstructor(operator.geometry, m, options).eval()
     y = operator.forward(torch.randn(1, 96, 96))
     with torch.no_grad():
         again = operator.forward(network(y, operator, (96, 96)))

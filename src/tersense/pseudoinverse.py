@@ -31,8 +31,9 @@ def inverse_gram(
     Args:
         operator: The camera; gradients flow through its Φ.
         damping: λ, as a share of the largest energy of a pattern; at least about 0.01.
-        kept: How many overlaps away measurements correct each other. Of 3, the last is worth
-            0.002 dB and half of the arithmetic.
+        kept: How many overlaps away measurements correct each other, 1 to 3. The third is worth
+            0.002 dB and half of the arithmetic; without the second, steps of random cameras of high
+            rates go astray.
     """
     reach = operator.geometry.cells - 1
     identity = torch.eye(len(operator.phi), dtype=operator.phi.dtype, device=operator.phi.device)

@@ -26,7 +26,6 @@ from tersense.sensing import Geometry, SensingOperator
 
 _PIXELS_SEEN = 64  # farther pixels have no visible influence, though the phases reach beyond
 _LEAST_DAMPING = 0.01
-_OVERLAPS = 1  # away measurements correct each other; the network makes up for the rest
 _COARSEST = 4  # pixels a side of the coarsest level's cells
 
 
@@ -38,17 +37,25 @@ class UnrolledOptions:
         phases: Rounds of data step and prior.
         channels: Feature maps, at half and at quarter size.
         nested: Whether it is trained to do with the first patterns alone, at any lower rate.
+        overlaps: How far lapped measurements correct each other in the data step, 1 to 3 windows
+            that overlap. With 1 it is faster, and the network makes up for the rest; patterns at
+            random of a rate of 0.5 or more need 2.
     """
 
     phases: int = 6
     channels: int = 64
     nested: bool = False
+    overlaps: int = 2
 
     def __post_init__(self) -> None:
         if not (1 <= self.phases <= 64 and 1 <= self.channels <= 1024):
             raise TersenseError(
                 f"reconstructor.phases = {self.phases} and channels = {self.channels} are not "
                 "possible; use 1 to 64 phases and 1 to 1024 channels"
+            )
+        if not 1 <= self.overlaps <= 3:
+            raise TersenseError(
+                f"reconstructor.overlaps = {self.overlaps} is not possible; use 1, 2 or 3"
             )
 
 
@@ -61,7 +68,7 @@ class UnrolledReconstructor(Reconstructor):
     def __init__(self, geometry: Geometry, patterns: int, options: UnrolledOptions) -> None:
         super().__init__(geometry, patterns, options)
         self.halo = -(-_PIXELS_SEEN // geometry.stride)
-        self.any_rate = options.nested
+        self.any_rate, self.overlaps = options.nested, options.overlaps
         self.damping = nn.Parameter(torch.tensor(-3.0))  # log(λ − least λ)
         self._compiled: list[Any] = []
         self._inverses: WeakKeyDictionary[SensingOperator, Tensor] = WeakKeyDictionary()
@@ -97,9 +104,9 @@ class UnrolledReconstructor(Reconstructor):
         """Return (ΦΦᵀ + λI)⁻¹; outside of training it is found once for each camera."""
         damping = _LEAST_DAMPING + self.damping.exp()
         if torch.is_grad_enabled() or self.training:
-            return inverse_gram(operator, damping, _OVERLAPS)
+            return inverse_gram(operator, damping, self.overlaps)
         if operator not in self._inverses:
-            self._inverses[operator] = inverse_gram(operator, damping, _OVERLAPS)
+            self._inverses[operator] = inverse_gram(operator, damping, self.overlaps)
         return self._inverses[operator]
 
 
