@@ -240,3 +240,9 @@ def test_a_training_does_not_start_from_another_network():
 def test_impossible_sizes_are_refused(wrong):
     with pytest.raises(TersenseError, match="use 1 to 64 phases and 1 to 1024 channels"):
         UnrolledOptions(**wrong)
+
+
+@pytest.mark.parametrize("overlaps", [0, 4])
+def test_measurements_correct_each_other_one_to_three_windows_away(overlaps):
+    with pytest.raises(TersenseError, match=rf"overlaps = {overlaps} is not possible; use 1, 2 or"):
+        UnrolledOptions(overlaps=overlaps)
