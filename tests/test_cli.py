@@ -96,6 +96,34 @@ def test_info_states_the_figures(capsys):
     assert tersense.load("paper-r25").patterns.hash[:20] in out
 
 
+def test_info_states_the_figures_of_a_measurement_file(capsys, tmp_path):
+    picture, camera = data.astronaut()[:100, :70], tersense.load("flex").at_rate(0.1)
+    y = camera.sense(picture, bits=10, noise=3, seed=7)
+    y.save(tmp_path / "y.tsm")
+    code, out, _ = run(capsys, "info", tmp_path / "y.tsm")
+    assert code == 0
+    count = f"{3 * 102 * 4 * 3:,}"
+    for figure in (
+        "70×100, colour",
+        "102 of 32×32",
+        count,
+        "10 bits",
+        "deviation 3, seed 7",
+        "flex",
+    ):
+        assert figure in out
+
+
+def test_info_of_measurements_by_patterns_that_nobody_knows(capsys, tmp_path):
+    np.save(tmp_path / "mine.npy", np.eye(8, dtype=np.int8)[None])
+    tersense.load(tmp_path / "mine.npy").sense(data.camera()).save(tmp_path / "y.tsm")
+    _, out, _ = run(capsys, "info", tmp_path / "y.tsm")
+    assert "512×512, gray" in out
+    assert "exact" in out
+    assert "none added" in out
+    assert "none that comes with the package" in out
+
+
 def test_export_answers_what_a_designer_asks(capsys, tmp_path):
     code, out, _ = run(capsys, "export", "verilog", "-m", "paper-r25", "-o", tmp_path / "out")
     assert code == 0

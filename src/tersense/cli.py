@@ -102,15 +102,26 @@ def models() -> None:
 
 @app.command()
 def info(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A built-in name or a file.")],
+    model: Annotated[
+        str,
+        typer.Argument(metavar="MODEL", help="A built-in name, a model file or a .tsm file."),
+    ],
 ) -> None:
     """Show a model: geometry, rate, non-zeros, additions and storage against dense, weights.
 
+    Of a measurement file it shows the picture's size, the readout, and which model sensed it.
+
     Example: tersense info paper-r25
+
+    Example: tersense info photo.tsm
     """
     from tersense.console import show_facts
-    from tersense.describe import describe
+    from tersense.describe import describe, describe_measurements
+    from tersense.measurements import Measurements
 
+    if Path(model).suffix == ".tsm":
+        show_facts(model, describe_measurements(Measurements.load(model)))
+        return
     imager = load_model(model)
     show_facts(imager.name, describe(imager))
 

@@ -1,6 +1,9 @@
-"""The figures of a model that a designer asks for first."""
+"""The figures that a designer asks for first, of a model and of a measurement file."""
 
+from tersense.errors import TersenseError
 from tersense.imager import Imager
+from tersense.measurements import Measurements
+from tersense.models import find_by_patterns
 
 
 def describe(imager: Imager) -> dict[str, str]:
@@ -32,6 +35,28 @@ def describe(imager: Imager) -> dict[str, str]:
         facts["training"] = f"{steps} steps, {seconds} s on {imager.about.get('machine')}"
     facts["hash of Φ"] = patterns.hash
     return facts
+
+
+def describe_measurements(measurements: Measurements) -> dict[str, str]:
+    """Return names and values, ready to print."""
+    header = measurements.header
+    window, colour = header.window, "gray" if header.mode == "L" else "colour"
+    each = "" if header.mode == "L" else " of each channel"
+    readout = f"{header.bits} bits, steps of {header.step:g}" if header.bits else "exact"
+    noise = f"deviation {header.noise:g}, seed {header.seed}" if header.noise else "none added"
+    try:
+        model = find_by_patterns(header.phi, header.stride, header.patterns)
+    except TersenseError:
+        model = "none that comes with the package"
+    return {
+        "picture": f"{header.width}×{header.height}, {colour}",
+        "patterns": f"{header.patterns} of {window}×{window} pixels, every {header.stride}",
+        "measurements": f"{measurements.values.size:,}, {measurements.per_pixel:.4g} a pixel{each}",
+        "readout": f"{readout}; {measurements.bits_per_pixel:.3g} bits a pixel{each}",
+        "noise": noise,
+        "model": model,
+        "hash of Φ": header.phi,
+    }
 
 
 def _range(low: int, high: int) -> str:
