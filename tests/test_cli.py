@@ -96,6 +96,12 @@ def test_info_states_the_figures(capsys):
     assert tersense.load("paper-r25").patterns.hash[:20] in out
 
 
+def test_info_states_the_figures_at_a_lower_rate(capsys):
+    _, out, _ = run(capsys, "info", "flex", "--rate", 0.1)
+    assert "102 of 32×32" in out
+    assert "0.09961 measurements a pixel" in out
+
+
 def test_info_states_the_figures_of_a_measurement_file(capsys, tmp_path):
     picture, camera = data.astronaut()[:100, :70], tersense.load("flex").at_rate(0.1)
     y = camera.sense(picture, bits=10, noise=3, seed=7)

@@ -411,3 +411,9 @@ def test_a_network_for_any_rate_uses_the_first_patterns(small_imager, monkeypatc
     lower = small_imager.at_rate(0.1)
     np.testing.assert_array_equal(lower.phi, small_imager.phi[:6])  # ⌊6.4⌋
     assert torch.equal(lower.operator.alpha, small_imager.operator.alpha[:6])
+
+
+def test_devices_that_are_not_there_are_told_in_one_line():
+    with pytest.raises(TersenseError, match="no device is called 'gpu'; use auto, cpu or cuda"):
+        tersense.load("block-r10", device="gpu")
+    assert tersense.load("block-r10", device="auto").device.type in ("cpu", "cuda")

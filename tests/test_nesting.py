@@ -62,8 +62,14 @@ def test_low_rates_with_their_large_errors_count_no_more_by_the_logarithm(tmp_pa
     np.testing.assert_allclose([pull_of(size) for size in (0.1, 1.0, 10.0)], pull, rtol=1e-3)
 
 
+def test_rates_lower_than_it_was_trained_for_are_refused():
+    flex = tersense.load("flex")
+    assert len(flex.at_rate(0.01).patterns) == 10
+    with pytest.raises(TersenseError, match=r"not trained for .* 0\.005; use 0\.00977 to 0\.5"):
+        flex.at_rate(0.005)
+
+
 def test_less_than_one_measurement_a_window_is_no_rate():
     flex = tersense.load("flex")
-    assert len(flex.at_rate(1 / 1024).patterns) == 1
     with pytest.raises(TersenseError, match=r"rate 0\.0005 is less than one measurement for 32×32"):
         flex.at_rate(0.0005)

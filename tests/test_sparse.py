@@ -1,6 +1,7 @@
 """The operator without its zeros: the numbers of the definition, and gradients as ever."""
 
 import copy
+import pickle
 
 import numpy as np
 import pytest
@@ -87,9 +88,14 @@ def test_a_camera_reconstructs_by_it_where_torch_can(monkeypatch):
     np.testing.assert_allclose(dense.estimate(y), estimate, atol=0.01)
 
 
-def test_a_camera_can_be_copied():
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda camera: pickle.loads(pickle.dumps(camera))]
+)
+def test_a_camera_can_be_copied_and_sent_to_another_process(copied):
     camera = tersense.load("lapped-r10")
-    again = copy.deepcopy(camera)
-    assert type(again.operator) is SparseOperator
     y = camera.sense(data.camera()[:64, :64])
-    np.testing.assert_array_equal(again.estimate(y), camera.estimate(y))
+    expected = camera.estimate(y)
+    again = copied(camera)
+    assert type(again.operator) is SparseOperator
+    np.testing.assert_array_equal(again.sense(data.camera()[:64, :64]).values, y.values)
+    np.testing.assert_array_equal(again.estimate(y), expected)

@@ -415,6 +415,16 @@ def test_a_stopped_unrolled_run_continues_bit_for_bit(tmp_path):
     assert_equal_weights(weights_of(tmp_path / "whole"), weights_of(tmp_path / "parts"))
 
 
+def test_patterns_that_will_not_be_frozen_are_told(tmp_path, capsys):
+    settings = ["train.epochs=1", "train.freeze_epochs=2", "data.samples=80", "data.crop=8"]
+    (tmp_path / "c.toml").write_text(write_toml(unrolled_config(tmp_path / "run")))
+    given = [word for setting in settings for word in ("--set", setting)]
+    assert main(["train", str(tmp_path / "c.toml"), *given]) == 0
+    assert "not be frozen: train.freeze_epochs = 2 is not below train.epochs = 1" in (
+        " ".join(capsys.readouterr().err.split())
+    )
+
+
 def test_frozen_patterns_stay_while_the_network_goes_on(tmp_path):
     run = open_run(unrolled_config(tmp_path / "run", train__freeze_epochs=1), False, Quiet())
     learn, seen = run.make_step(), []

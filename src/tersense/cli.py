@@ -13,7 +13,7 @@ from tersense.cli_app import serve
 from tersense.cli_bench import bench_app
 from tersense.cli_export import export_app
 from tersense.cli_lab import reproduce, train
-from tersense.cli_options import ModelOption, load_model
+from tersense.cli_options import ModelOption, RateOption, load_model
 from tersense.cli_pictures import evaluate, reconstruct, sense
 from tersense.cli_plot import plot_app
 from tersense.errors import AlreadyToldError
@@ -106,6 +106,7 @@ def info(
         str,
         typer.Argument(metavar="MODEL", help="A built-in name, a model file or a .tsm file."),
     ],
+    rate: RateOption = None,
 ) -> None:
     """Show a model: geometry, rate, non-zeros, additions and storage against dense, weights.
 
@@ -113,16 +114,18 @@ def info(
 
     Example: tersense info paper-r25
 
+    Example: tersense info flex --rate 0.1
+
     Example: tersense info photo.tsm
     """
     from tersense.console import show_facts
     from tersense.describe import describe, describe_measurements
     from tersense.measurements import Measurements
 
-    if Path(model).suffix == ".tsm":
+    if Path(model).suffix.lower() == ".tsm":
         show_facts(model, describe_measurements(Measurements.load(model)))
         return
-    imager = load_model(model)
+    imager = load_model(model, rate)
     show_facts(imager.name, describe(imager))
 
 

@@ -16,6 +16,7 @@ from tersense.camera import NetworkCamera
 from tersense.errors import TersenseError
 from tersense.images import Picture, check_picture, from_planes, to_pixels, to_planes
 from tersense.measurements import Header, MeasuredValues, Measurements
+from tersense.nesting import LOWEST_SHARE
 from tersense.recon import Reconstructor
 from tersense.sensing import sense_exactly
 from tersense.sparse import fastest_operator
@@ -107,11 +108,16 @@ class Imager(NetworkCamera):
                 f"{self.name} works at rate {self.patterns.rate:g} only, not at {rate:g}; "
                 "leave the rate out or choose another model"
             )
+        if wanted < (least := int(rows * LOWEST_SHARE)):
+            raise TersenseError(
+                f"{self.name} was not trained for rates as low as {rate:g}; use "
+                f"{least / stride**2:.3g} to {self.patterns.rate:.3g}"
+            )
         lower = Imager(
             self.name, self.patterns.first(wanted), self.operator.alpha[:wanted], self.mean,
             self.std, self.reconstructor, self.about, self.device,
         )  # fmt: skip
-        lower.precision = self.precision
+        lower.precision, lower.threads = self.precision, self.threads
         return lower
 
     def sense(
@@ -187,7 +193,8 @@ class Imager(NetworkCamera):
         if header.phi != self.patterns.hash:
             raise TersenseError(
                 f"these measurements were taken with patterns {header.phi[:12]}…, but "
-                f"{self.name} has {self.patterns.hash[:12]}…; use the model that sensed them"
+                f"{self.name} has {self.patterns.hash[:12]}…; use the model that sensed them "
+                "(`tersense info` names it where it is built in)"
             )
         own = self.patterns.window, self.patterns.stride
         if (header.window, header.stride) != own:

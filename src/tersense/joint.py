@@ -20,7 +20,7 @@ from tersense.errors import TersenseError
 from tersense.fixed import FixedSensor, read_patterns
 from tersense.imager import Imager
 from tersense.models import build_reconstructor
-from tersense.nesting import most_telling_first
+from tersense.nesting import LOWEST_SHARE, most_telling_first
 from tersense.sensing import Geometry, SensingOperator
 from tersense.ternary import Selection, TernarySensor
 
@@ -117,9 +117,9 @@ class JointNetwork(nn.Module):
 def _some_first_rows(phi: Tensor) -> Tensor:
     """Return (m, 1, 1): 1 for the first patterns, as many as a random rate has, 0 for the rest.
 
-    Rates from a fiftieth of the full one up to it are drawn, low ones as often as high ones.
+    Rates from the lowest to the full one are drawn, low ones as often as high ones.
     """
-    share = 50 ** -torch.rand((), device=phi.device)
+    share = LOWEST_SHARE ** torch.rand((), device=phi.device)
     first = torch.arange(len(phi), device=phi.device) < (share * len(phi)).ceil()
     return first[:, None, None].to(phi.dtype)
 

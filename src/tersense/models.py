@@ -18,6 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from tersense.config import build_section
+from tersense.devices import choose_device
 from tersense.errors import TersenseError, one_line
 from tersense.files import written_whole
 from tersense.fixed import SUFFIXES, read_patterns
@@ -51,12 +52,14 @@ def load(
         name_or_path: A name that `tersense models` lists, the path of a model file, the folder of
             a training, or a `.npy` or `.mat` file of patterns (see `fixed`): these have no network
             yet, and are reconstructed by the best linear estimate.
-        device: Where the imager will compute.
+        device: Where the imager will compute: auto, cpu, cuda, or a device of torch.
         precision: float32, or bfloat16 where the machine is fast at it.
         stride: S of your own patterns; W where not given. A model has its own.
     """
     if precision not in PRECISIONS:
         raise TersenseError(f"no precision is called {precision!r}; use {' or '.join(PRECISIONS)}")
+    if isinstance(device, str) and ":" not in device:
+        device = choose_device(device)
     name = ALIASES.get(str(name_or_path), str(name_or_path))
     if Path(name).suffix.lower() in SUFFIXES:
         return _untrained(Path(name), stride, device)

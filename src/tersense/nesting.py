@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from tersense.ternary import Patterns
 
+LOWEST_SHARE = 1 / 50  # of its patterns; with fewer a nested camera is not trained, and fails
 _CORRELATION = 0.95  # of neighbouring pixels in photographs
 
 

@@ -365,6 +365,11 @@ def open_run(config: Config, resume: bool, watcher: Watcher) -> Run:
     distributed.first(lambda: check_folder(folder, config, resume))
     run = distributed.together(lambda: Run(config, watcher))
     watcher.line(run.describe())
+    if 0 < config.train.epochs <= config.train.freeze_epochs:
+        watcher.line(
+            f"the patterns will not be frozen: train.freeze_epochs = {config.train.freeze_epochs} "
+            f"is not below train.epochs = {config.train.epochs}"
+        )
     distributed.first(lambda: prepare_folder(folder, config))
     if resume:
         distributed.together(run.load_checkpoint)

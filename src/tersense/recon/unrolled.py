@@ -100,6 +100,14 @@ class UnrolledReconstructor(Reconstructor):
         self._compiled = [torch.compile(phase, dynamic=False) for phase in self.phases]
         return True
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what belongs to this process; it is found again when it is needed."""
+        return {k: v for k, v in self.__dict__.items() if k not in ("_inverses", "_compiled")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._inverses, self._compiled = WeakKeyDictionary(), []
+
     def _inverse(self, operator: SensingOperator) -> Tensor:
         """Return (ΦΦᵀ + λI)⁻¹; outside of training it is found once for each camera."""
         damping = _LEAST_DAMPING + self.damping.exp()
