@@ -120,6 +120,12 @@ def test_info_states_the_figures_of_a_measurement_file(capsys, tmp_path):
         assert figure in out
 
 
+def test_measurements_have_a_rate_of_their_own(capsys):
+    code, _, err = run(capsys, "info", "y.tsm", "--rate", 0.1)
+    assert code == 2
+    assert err == "tersense: Invalid value: y.tsm has a rate of its own; leave --rate out\n"
+
+
 def test_info_of_measurements_by_patterns_that_nobody_knows(capsys, tmp_path):
     np.save(tmp_path / "mine.npy", np.eye(8, dtype=np.int8)[None])
     tersense.load(tmp_path / "mine.npy").sense(data.camera()).save(tmp_path / "y.tsm")

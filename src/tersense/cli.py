@@ -123,6 +123,8 @@ def info(
     from tersense.measurements import Measurements
 
     if Path(model).suffix.lower() == ".tsm":
+        if rate is not None:
+            raise typer.BadParameter(f"{model} has a rate of its own; leave --rate out")
         show_facts(model, describe_measurements(Measurements.load(model)))
         return
     imager = load_model(model, rate)

@@ -33,8 +33,7 @@ def load_model(
     model: str, rate: float | None = None, device: str = "cpu", precision: str = "float32"
 ) -> "Imager":
     """Load what the options of a command name."""
-    from tersense.devices import choose_device
     from tersense.models import load
 
-    imager = load(model, choose_device(device), precision)
+    imager = load(model, device, precision)
     return imager if rate is None else imager.at_rate(rate)

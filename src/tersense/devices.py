@@ -5,8 +5,10 @@ import torch
 from tersense.errors import TersenseError
 
 
-def choose_device(wanted: str) -> torch.device:
+def choose_device(wanted: str | torch.device) -> torch.device:
     """Return the device that `cpu`, `cuda` or `auto` (a GPU where there is one) means."""
+    if isinstance(wanted, torch.device):
+        return wanted
     if wanted not in ("auto", "cpu", "cuda"):
         raise TersenseError(f"no device is called {wanted!r}; use auto, cpu or cuda")
     if wanted == "cuda" and not torch.cuda.is_available():

@@ -52,14 +52,13 @@ def load(
         name_or_path: A name that `tersense models` lists, the path of a model file, the folder of
             a training, or a `.npy` or `.mat` file of patterns (see `fixed`): these have no network
             yet, and are reconstructed by the best linear estimate.
-        device: Where the imager will compute: auto, cpu, cuda, or a device of torch.
+        device: Where the imager will compute: auto, cpu, cuda, or a `torch.device`.
         precision: float32, or bfloat16 where the machine is fast at it.
         stride: S of your own patterns; W where not given. A model has its own.
     """
     if precision not in PRECISIONS:
         raise TersenseError(f"no precision is called {precision!r}; use {' or '.join(PRECISIONS)}")
-    if isinstance(device, str) and ":" not in device:
-        device = choose_device(device)
+    device = choose_device(device)
     name = ALIASES.get(str(name_or_path), str(name_or_path))
     if Path(name).suffix.lower() in SUFFIXES:
         return _untrained(Path(name), stride, device)

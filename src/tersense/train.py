@@ -365,7 +365,7 @@ def open_run(config: Config, resume: bool, watcher: Watcher) -> Run:
     distributed.first(lambda: check_folder(folder, config, resume))
     run = distributed.together(lambda: Run(config, watcher))
     watcher.line(run.describe())
-    if 0 < config.train.epochs <= config.train.freeze_epochs:
+    if config.train.freeze_epochs >= config.train.epochs:
         watcher.line(
             f"the patterns will not be frozen: train.freeze_epochs = {config.train.freeze_epochs} "
             f"is not below train.epochs = {config.train.epochs}"

@@ -68,7 +68,7 @@ class UnrolledReconstructor(Reconstructor):
     def __init__(self, geometry: Geometry, patterns: int, options: UnrolledOptions) -> None:
         super().__init__(geometry, patterns, options)
         self.halo = -(-_PIXELS_SEEN // geometry.stride)
-        self.any_rate, self.overlaps = options.nested, options.overlaps
+        self.any_rate = options.nested
         self.damping = nn.Parameter(torch.tensor(-3.0))  # log(λ − least λ)
         self._compiled: list[Any] = []
         self._inverses: WeakKeyDictionary[SensingOperator, Tensor] = WeakKeyDictionary()
@@ -112,9 +112,9 @@ class UnrolledReconstructor(Reconstructor):
         """Return (ΦΦᵀ + λI)⁻¹; outside of training it is found once for each camera."""
         damping = _LEAST_DAMPING + self.damping.exp()
         if torch.is_grad_enabled() or self.training:
-            return inverse_gram(operator, damping, self.overlaps)
+            return inverse_gram(operator, damping, self.options.overlaps)
         if operator not in self._inverses:
-            self._inverses[operator] = inverse_gram(operator, damping, self.overlaps)
+            self._inverses[operator] = inverse_gram(operator, damping, self.options.overlaps)
         return self._inverses[operator]
 
 
