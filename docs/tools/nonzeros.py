@@ -30,7 +30,7 @@ def main() -> None:
     axes.set_ylabel("PSNR, dB")
     axes.set_ylim(top=36)
     axes.grid(alpha=0.3)
-    axes.legend()
+    axes.legend(loc="lower center")
     figure.savefig(DOCS / "images" / "nonzeros.png", dpi=120)
 
 
