@@ -24,14 +24,14 @@ import numpy as np
 import torch
 
 import tersense
-from tersense.hardware import export
-from tersense.hardware.memory import write_mem
-from tersense.hardware.vectors import photograph
-from tersense.hardware.verilog import RTL, write_test
-from tersense.imager import Imager
-from tersense.recon.mlp import MlpOptions, MlpReconstructor
-from tersense.sensing import Geometry
-from tersense.ternary import Patterns
+from tersense.export.base import export
+from tersense.export.rom import write_mem
+from tersense.export.test_vectors import photograph
+from tersense.export.verilog import RTL, write_test
+from tersense.models.imager import Imager
+from tersense.reconstruction.mlp import MlpOptions, MlpReconstructor
+from tersense.sensing.operator import Geometry
+from tersense.sensing.ternary import Patterns
 
 LANES = (1, 4, 16)
 VGA = (480, 640)

@@ -1,7 +1,7 @@
 """Measure what missing measurements cost: PSNR against their share.
 
-Beside the estimate that `reconstruct` makes (`tersense.missing`) stands the plain way, the mean
-gray in their place.
+Beside the estimate that `reconstruct` makes (`reconstruction.missing`) stands the plain way, the
+mean gray in their place.
 
 Example: python benchmarks/missing.py -m paper-r25
 """
@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 import tersense
-from tersense.images import PHOTOGRAPH, read_gray
-from tersense.measurements import MeasuredValues
-from tersense.metrics import psnr
+from tersense.evaluation.metrics import psnr
+from tersense.io.images import PHOTOGRAPH, read_gray
+from tersense.measurements.measurements import MeasuredValues
 
 SHARES = (0.02, 0.05, 0.1, 0.25, 0.5)
 KINDS = ("rows", "measurements", "windows")

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 
 import tersense
-from tersense.images import PHOTOGRAPH, read_gray, to_pixels, write_image
+from tersense.evaluation.metrics import psnr
 from tersense.interop.deepinv import TernaryPhysics, TernaryReconstructor
-from tersense.metrics import psnr
-from tersense.pictures import draw_sheet
+from tersense.io.figures import draw_sheet
+from tersense.io.images import PHOTOGRAPH, read_gray, to_pixels, write_image
 
 SIZE = 128
 torch.set_num_threads(1)  # the pictures are small; more threads only wait for each other

@@ -7,8 +7,8 @@ import argparse
 from pathlib import Path
 
 import tersense
-from tersense.images import PHOTOGRAPH, read_image, write_image
-from tersense.metrics import psnr, ssim
+from tersense.evaluation.metrics import psnr, ssim
+from tersense.io.images import PHOTOGRAPH, read_image, write_image
 
 parser = argparse.ArgumentParser(description="Sense a photograph and give it back.")
 parser.add_argument("photograph", nargs="?", type=Path, default=PHOTOGRAPH)

@@ -5,11 +5,11 @@ python examples/train_small_camera.py [--epochs 30] [--samples 100000]
 
 import argparse
 
-from tersense.config import build_config
-from tersense.images import PHOTOGRAPH, read_image, write_image
-from tersense.metrics import psnr
-from tersense.pictures import draw_patterns
-from tersense.train import train
+from tersense.evaluation.metrics import psnr
+from tersense.io.figures import draw_patterns
+from tersense.io.images import PHOTOGRAPH, read_image, write_image
+from tersense.training.config import build_config
+from tersense.training.loop import train
 
 parser = argparse.ArgumentParser(description="Train a small camera; about three minutes.")
 parser.add_argument("--epochs", type=int, default=30)

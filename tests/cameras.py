@@ -3,10 +3,10 @@
 import numpy as np
 import torch
 
-from tersense.imager import Imager
-from tersense.recon.mlp import MlpOptions, MlpReconstructor
-from tersense.sensing import Geometry
-from tersense.ternary import Patterns
+from tersense.models.imager import Imager
+from tersense.reconstruction.mlp import MlpOptions, MlpReconstructor
+from tersense.sensing.operator import Geometry
+from tersense.sensing.ternary import Patterns
 
 
 def random_camera(m, window, stride, density=0.2, seed=0):

@@ -14,7 +14,7 @@ from typing import Any
 
 from typer.models import ArgumentInfo, DefaultPlaceholder, OptionInfo
 
-from tersense.cli import app
+from tersense.cli.program import app
 
 OUTPUTS = {"out", "json", "plot"}
 

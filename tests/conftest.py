@@ -10,10 +10,10 @@ import torch
 from hypothesis import Phase, settings
 
 from tersense.errors import TersenseError
-from tersense.imager import Imager
-from tersense.recon.mlp import MlpOptions, MlpReconstructor
-from tersense.sensing import Geometry
-from tersense.ternary import Patterns
+from tersense.models.imager import Imager
+from tersense.reconstruction.mlp import MlpOptions, MlpReconstructor
+from tersense.sensing.operator import Geometry
+from tersense.sensing.ternary import Patterns
 
 # deepinv imports torchvision, whose compiled part may not load beside a CPU torch. Declaring the
 # two operators that it then misses is enough; neither is ever called.

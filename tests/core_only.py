@@ -43,6 +43,6 @@ if __name__ == "__main__":
     allowed, commands = (json.loads(Path(name).read_text()) for name in sys.argv[1:])
     refused = refused_modules(set(allowed))
     sys.meta_path[:] = [Blinkers(finder, refused) for finder in sys.meta_path]
-    from tersense.cli import main
+    from tersense.cli.program import main
 
     print(json.dumps([run(main, command) for command in commands]))

@@ -17,20 +17,20 @@ from scipy.io import savemat
 
 from conftest import build_small_imager
 from mutations import mutate
-from tersense.checkpoint import read_checkpoint, write_checkpoint
-from tersense.config import Config, read_config, write_toml
-from tersense.curves import read_figures, read_training
 from tersense.errors import TersenseError
-from tersense.fixed import read_patterns
-from tersense.hardware import export
-from tersense.hardware.manifest import Manifest
-from tersense.images import read_image, write_image
-from tersense.measured import read_measured
-from tersense.measurements import Measurements
-from tersense.models import read_model, write_model
-from tersense.packing import open_pictures
-from tersense.recon.mlp import MlpOptions, MlpReconstructor
-from tersense.sensing import Geometry
+from tersense.experiments.curves import read_figures, read_training
+from tersense.export.base import export
+from tersense.io.images import read_image, write_image
+from tersense.measurements.manifest import Manifest
+from tersense.measurements.measurements import Measurements
+from tersense.measurements.tables import read_measured
+from tersense.models.files import read_model, write_model
+from tersense.reconstruction.mlp import MlpOptions, MlpReconstructor
+from tersense.sensing.operator import Geometry
+from tersense.sensing.patterns import read_patterns
+from tersense.training.checkpoint import read_checkpoint, write_checkpoint
+from tersense.training.config import Config, read_config, write_toml
+from tersense.training.packing import open_pictures
 
 PICTURE = np.random.default_rng(3).integers(0, 256, (13, 21), dtype=np.uint8)
 

@@ -15,7 +15,7 @@ ROOT = Path(tersense.__file__).parent
 LATE = {
     # Sharing a model is a method of the imager, and a file of its own: `imager.push_to_hub` calls
     # `hub`, which writes model files, which hold imagers.
-    ("tersense.imager", "tersense.hub"),
+    ("tersense.models.imager", "tersense.models.hub"),
 }
 
 
@@ -84,11 +84,11 @@ def test_nor_does_it_when_its_functions_run():
 @pytest.mark.parametrize(
     ("source", "found"),
     [
-        ("from tersense.sensing import Geometry", {"tersense.sensing"}),
-        ("def f():\n    if x:\n        from tersense import hub", {"tersense.hub"}),
-        ("import tersense.files, json", {"tersense.files"}),
+        ("from tersense.sensing.operator import Geometry", {"tersense.sensing.operator"}),
+        ("def f():\n    if x:\n        from tersense import hub", {"tersense.models.hub"}),
+        ("import tersense.io.files, json", {"tersense.io.files"}),
         ("from tersense import __version__", {"tersense"}),
-        ("if TYPE_CHECKING:\n    from tersense.imager import Imager", set()),
+        ("if TYPE_CHECKING:\n    from tersense.models.imager import Imager", set()),
     ],
 )
 def test_imports_are_found_wherever_they_are(source, found):

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from tersense.cli import app
+from tersense.cli.program import app
 
 PAGE = Path(__file__).parents[1] / "commands.md"
 _HEAD = """\

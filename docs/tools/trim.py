@@ -14,11 +14,11 @@ import torch
 from numpy.typing import NDArray
 
 import tersense
-from tersense.imager import Imager
-from tersense.images import find_images, read_gray
-from tersense.models import write_model
-from tersense.sensing import SensingOperator
-from tersense.ternary import Patterns
+from tersense.io.images import find_images, read_gray
+from tersense.models.files import write_model
+from tersense.models.imager import Imager
+from tersense.sensing.operator import SensingOperator
+from tersense.sensing.ternary import Patterns
 
 SIDE, CROPS, BATCH = 160, 80, 8
 

@@ -21,22 +21,22 @@ __all__ = [
 
 if TYPE_CHECKING:
     from tersense.errors import TersenseError
-    from tersense.hub import from_pretrained
-    from tersense.imager import Imager
-    from tersense.measured import read_measured
-    from tersense.measurements import Measurements
-    from tersense.models import load
-    from tersense.ternary import Patterns, TernarySensor
+    from tersense.measurements.measurements import Measurements
+    from tersense.measurements.tables import read_measured
+    from tersense.models.files import load
+    from tersense.models.hub import from_pretrained
+    from tersense.models.imager import Imager
+    from tersense.sensing.ternary import Patterns, TernarySensor
 
 _HOMES = {
-    "Imager": "imager",
-    "Measurements": "measurements",
-    "Patterns": "ternary",
-    "TernarySensor": "ternary",
+    "Imager": "models.imager",
+    "Measurements": "measurements.measurements",
+    "Patterns": "sensing.ternary",
+    "TernarySensor": "sensing.ternary",
     "TersenseError": "errors",
-    "from_pretrained": "hub",
-    "load": "models",
-    "read_measured": "measured",
+    "from_pretrained": "models.hub",
+    "load": "models.files",
+    "read_measured": "measurements.tables",
 }
 
 

@@ -6,7 +6,7 @@ import sys
 
 def run() -> None:
     """Run a command and leave with its exit code."""
-    from tersense.cli import main
+    from tersense.cli.program import main
 
     code = main()
     if os.environ.get("WORLD_SIZE", "1") != "1":

@@ -15,9 +15,9 @@ import numpy as np
 from PIL import Image
 from skimage import data
 
-from tersense.capture import MOST_BYTES, Shelf, read_upload
-from tersense.images import read_image
-from tersense.measurements import Measurements
+from tersense.app.state import MOST_BYTES, Shelf, read_upload
+from tersense.io.images import read_image
+from tersense.measurements.measurements import Measurements
 
 SIZES = [(1, 1), (7, 50), (33, 20), (48, 64), (90, 61), (150, 200)]  # the last is shrunk
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from safetensors.torch import load_file
 
-from tersense.config import Config, build_config, write_toml
+from tersense.training.config import Config, build_config, write_toml
 
 KILLS_A_RUN = 10
 TABLES: dict[str, dict[str, Any]] = {

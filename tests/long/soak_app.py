@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 from conftest import build_small_imager
 from long.guests import Page, Request, check, requests
 from long.memory import Memory, growth
-from tersense.capture import stock_shelf
-from tersense.models import write_model
+from tersense.app.state import stock_shelf
+from tersense.models.files import write_model
 
 MOST_PIXELS = 20_000
 SAMPLES = 50  # of memory, over the whole run

@@ -19,9 +19,9 @@ from skimage import data
 
 from conftest import build_small_imager
 from long.memory import Memory, growth
-from tersense.evaluate import score_picture
-from tersense.images import read_gray, read_image, write_image
-from tersense.models import load, write_model
+from tersense.evaluation.protocols import score_picture
+from tersense.io.images import read_gray, read_image, write_image
+from tersense.models.files import load, write_model
 
 PER_FOLDER = 500
 SECONDS_BETWEEN_SAMPLES = 0.05

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from tersense.errors import TersenseError, one_line
-from tersense.imager import Imager
-from tersense.leastsquares import least_squares
-from tersense.measurements import Measurements
-from tersense.sensing import SensingOperator
-from tersense.ternary import Patterns
+from tersense.measurements.measurements import Measurements
+from tersense.models.imager import Imager
+from tersense.reconstruction.solvers.least_squares import least_squares
+from tersense.sensing.operator import SensingOperator
+from tersense.sensing.ternary import Patterns
 
 try:
     from deepinv.models import Reconstructor

@@ -6,8 +6,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tersense.errors import TersenseError
-from tersense.sensing import SensingOperator
-from tersense.ternary import Patterns
+from tersense.sensing.operator import SensingOperator
+from tersense.sensing.ternary import Patterns
 
 try:
     from scipy.sparse.linalg import LinearOperator

@@ -1,0 +1,161 @@
+"""A picture's whole way through a camera, with everything that the web page shows of it."""
+
+import math
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from tersense.errors import TersenseError
+from tersense.evaluation.metrics import psnr, ssim
+from tersense.io.images import Picture, read_image
+from tersense.measurements.measurements import Measurements
+from tersense.models.files import ALIASES, load, names
+from tersense.models.imager import Imager
+
+MOST_BYTES = 20 * 2**20  # of an upload
+MOST_PIXELS = 40_000_000  # of an upload, before it is shrunk
+_RATES = (0.01, 0.04, 0.1, 0.25, 0.3, 0.5)  # offered of models that work at any rate
+
+Shelf = dict[str, dict[str, Imager]]
+
+
+def stock_shelf(models: Sequence[str] | None = None) -> Shelf:
+    """Load the cameras on offer: by family, then by rate (`block` → `25 %`).
+
+    Models that differ in their rate only (`block-r10`, `block-r25`) are one family; a model that
+    works at any rate is one by itself.
+
+    Args:
+        models: Built-in names or model files; None for all that are built in, the default first.
+    """
+    if models is None:
+        first = ALIASES["default"]
+        models = [first, *(name for name in names() if name != first)]
+    shelf: Shelf = {}
+    for imager in map(load, models):
+        for one in _at_rates(imager):
+            family = shelf.setdefault(re.sub(r"-r\d+$", "", imager.name), {})
+            label = f"{100 * one.rate:.2g} %"
+            if label in family:  # two models of the same name: tell them apart by their patterns
+                family = shelf.setdefault(f"{imager.name} ({imager.patterns.hash[:6]})", {})
+            family[label] = one
+    return {name: dict(sorted(f.items(), key=lambda item: item[1].rate))
+            for name, f in shelf.items()}  # fmt: skip
+
+
+def _at_rates(imager: Imager) -> list[Imager]:
+    if not imager.reconstructor.any_rate:
+        return [imager]
+    return [*(imager.at_rate(rate) for rate in _RATES if rate < 0.999 * imager.rate), imager]
+
+
+def read_upload(path: str | Path, most_pixels: int) -> tuple[Picture, str]:
+    """Read a picture that anybody may have sent.
+
+    Args:
+        path: The file: at most `MOST_BYTES`, and at most `MOST_PIXELS` pixels.
+        most_pixels: A larger picture is shrunk to so many, because time and memory grow with them.
+
+    Returns:
+        The picture, and a note if it was shrunk.
+    """
+    path = Path(path)
+    if path.is_file() and path.stat().st_size > MOST_BYTES:
+        raise TersenseError(
+            f"{path.name} has {path.stat().st_size / 2**20:.0f} MiB, more than "
+            f"{MOST_BYTES // 2**20}; make it smaller"
+        )
+    try:
+        picture = read_image(path, MOST_PIXELS)
+    except TersenseError as error:  # people should not see where the server keeps things
+        raise TersenseError(str(error).replace(str(path), path.name)) from error
+    height, width = picture.shape[:2]
+    if height * width <= most_pixels:
+        return picture, ""
+    shrink = math.sqrt(most_pixels / (height * width))
+    size = max(1, int(width * shrink)), max(1, int(height * shrink))
+    smaller = Image.fromarray(picture).resize(size, Image.Resampling.LANCZOS)
+    note = f"shrunk from {width}×{height}, so that it takes seconds"
+    return np.array(smaller), note
+
+
+@dataclass(frozen=True)
+class Capture:
+    """A picture, what was measured of it, and what came back.
+
+    Args:
+        imager: The camera.
+        original: (H, V) or (H, V, 3) uint8.
+        measurements: What the camera read out.
+        estimate: What came back, as `original`.
+        sensing_seconds: By the clock on the wall.
+        reconstruction_seconds: By the clock on the wall.
+    """
+
+    imager: Imager
+    original: Picture
+    measurements: Measurements
+    estimate: Picture
+    sensing_seconds: float
+    reconstruction_seconds: float
+
+    @property
+    def facts(self) -> dict[str, tuple[str, str]]:
+        """Return the figures that matter: name → value, and what to hold it against."""
+        patterns, y = self.imager.patterns, self.measurements
+        windows = y.values.size // len(patterns)  # of all channels
+        dense = patterns.phi.size * windows
+        stored, as_float = (patterns.storage_bytes[form] for form in ("CSC", "float32"))
+        size = round(y.bits_per_pixel * self.original.size / 8)
+        likeness = ssim(self.estimate, self.original)
+        height, width = self.original.shape[:2]
+        each = "" if self.original.ndim == 2 else " of each colour"
+        return {
+            "PSNR": (f"{psnr(self.estimate, self.original):.2f} dB", f"{width}×{height} pixels"),
+            "SSIM": ("–" if math.isnan(likeness) else f"{likeness:.4f}", "1 would be the same"),
+            "Measurements": (f"{y.values.size:,}", f"{y.per_pixel:.3f} a pixel{each}"),
+            "Arithmetic": (
+                f"{_short(patterns.nonzeros * windows)} additions",
+                f"dense: {_short(dense)} multiply-adds",
+            ),
+            "Matrix": (_bytes(stored), f"dense float: {_bytes(as_float)}"),
+            "Readout": (_bytes(size), f"the picture: {_bytes(self.original.size)}"),
+            "Sensed in": (
+                _time(self.sensing_seconds),
+                f"{len(patterns)} patterns, {patterns.density:.1%} non-zero",
+            ),
+            "Reconstructed in": (
+                _time(self.reconstruction_seconds),
+                f"{self.imager.name}, {_short(self.imager.parameters)} weights",
+            ),
+        }
+
+
+def capture(imager: Imager, picture: Picture) -> Capture:
+    """Sense and reconstruct a picture."""
+    began = time.perf_counter()
+    y = imager.sense(picture)
+    sensed = time.perf_counter()
+    estimate = imager.reconstruct(y)
+    done = time.perf_counter()
+    return Capture(imager, picture, y, estimate, sensed - began, done - sensed)
+
+
+def _short(count: float) -> str:
+    for size, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if count >= size:
+            return f"{count / size:.3g}{unit}"
+    return f"{count:.3g}"
+
+
+def _bytes(count: float) -> str:
+    return f"{count / 2**20:.1f} MiB" if count >= 2**20 else f"{count / 2**10:.1f} KiB"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"

@@ -1,1 +1,0 @@
-"""What the learned camera is compared with."""

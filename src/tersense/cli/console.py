@@ -1,0 +1,92 @@
+"""What a person sees in the terminal: progress, tables, one-line errors."""
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+output = Console(highlight=False, soft_wrap=True, markup=False)
+errors = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
+_SECONDS_BETWEEN_LINES = 10.0
+
+
+class ProgressDisplay:
+    """Show progress as a bar on a terminal and as plain lines, now and then, elsewhere.
+
+    It is also a watcher of trainings (`tersense.runtime.watcher.Watcher`).
+
+    Args:
+        quiet: Show nothing: another process does.
+    """
+
+    def __init__(self, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+        self._spoke = time.monotonic()
+
+    def __enter__(self) -> "ProgressDisplay":
+        if errors.is_terminal and not self._quiet:
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+                       TimeRemainingColumn())  # fmt: skip
+            self._bar = Progress(*columns, console=errors, transient=True)
+            self._bar.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    def line(self, text: str) -> None:
+        """Print a line that stays."""
+        errors.print(text, markup=False)
+
+    def progress(self, done: int, total: int, text: str) -> None:
+        """Show that `done` of `total` steps are done."""
+        if self._bar:
+            if self._task is None:
+                self._task = self._bar.add_task(text, total=total)
+            self._bar.update(self._task, completed=done, total=total, description=text)
+        elif not self._quiet and time.monotonic() - self._spoke > _SECONDS_BETWEEN_LINES:
+            self._spoke = time.monotonic()
+            self.line(f"{done}/{total} {text}")
+
+    def track(self, items: Iterable[Any], label: str, total: int) -> Iterable[Any]:
+        """Go through items, showing how far it is."""
+        for done, item in enumerate(items):
+            self.progress(done, total, label)
+            yield item
+        if self._bar and self._task is not None:
+            self._bar.remove_task(self._task)
+            self._task = None
+
+
+def show_table(title: str, head: list[str], rows: list[list[str]]) -> None:
+    """Print a table; the first column is text, the others are figures."""
+    table = Table(title=Text(title), title_justify="left", title_style="bold")
+    for number, name in enumerate(head):
+        table.add_column(name, justify="left" if number == 0 else "right")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    output.print(table)
+
+
+def show_facts(title: str, facts: dict[str, str]) -> None:
+    """Print names and values in two columns."""
+    table = Table(title=Text(title), title_justify="left", title_style="bold", show_header=False)
+    table.add_column()
+    table.add_column(overflow="fold")
+    for name, value in facts.items():
+        table.add_row(Text(name), Text(value))
+    output.print(table)

@@ -1,0 +1,132 @@
+"""Commands for those who build the camera: one for each kind of export."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tersense.cli.options import ModelOption, RateOption
+
+# Modules that import torch are imported inside the commands, so that --help answers at once.
+
+export_app = typer.Typer(help="Write a camera out for hardware and other runtimes.")
+
+OutOption = Annotated[
+    Path, typer.Option("--out", "-o", metavar="DIR", help="A new or empty folder.")
+]
+
+
+def run_export(kind: str, model: str, rate: float | None, out: Path, **options: Any) -> None:
+    """Write an export and print what a designer asks first."""
+    from tersense.cli.console import output, show_facts, show_table
+    from tersense.export.base import export
+    from tersense.export.costs import HEAD, cost_rows
+    from tersense.models.files import load
+
+    imager = load(model)
+    imager = imager if rate is None else imager.at_rate(rate)
+    manifest, facts = export(kind, imager, out, **options)
+    show_table(f"{imager.name} as {kind}", HEAD, cost_rows(imager.patterns))
+    if facts:
+        show_facts("This export", facts)
+    output.print(f"{out} holds {len(manifest.files) + 1} files; manifest.json describes them")
+
+
+@export_app.command("verilog")
+def export_verilog(
+    out: OutOption,
+    model: ModelOption = "default",
+    rate: RateOption = None,
+    lanes: Annotated[
+        int, typer.Option("--lanes", metavar="L", help="Adders side by side; a power of two.")
+    ] = 1,
+    width: Annotated[
+        int, typer.Option("--width", metavar="N", help="Of the pictures; a parameter, as height.")
+    ] = 640,
+    height: Annotated[int, typer.Option("--height", metavar="N", help="Of the pictures.")] = 480,
+) -> None:
+    """Write a synthesizable encoder in Verilog-2005, its program memory and a testbench.
+
+    Example: tersense export verilog -m paper-r25 -o encoder --lanes 4
+    """
+    run_export("verilog", model, rate, out, lanes=lanes, width=width, height=height)
+
+
+@export_app.command("c")
+def export_c(out: OutOption, model: ModelOption = "default", rate: RateOption = None) -> None:
+    """Write an encoder in freestanding C99, its tables, and a program that tries it.
+
+    Example: tersense export c -m paper-r25 -o firmware
+    """
+    run_export("c", model, rate, out)
+
+
+@export_app.command("matrix")
+def export_matrix(out: OutOption, model: ModelOption = "default", rate: RateOption = None) -> None:
+    """Write the patterns as .npy, .mat and CSV, and draw them.
+
+    Example: tersense export matrix -m paper-r25 -o matrix
+    """
+    run_export("matrix", model, rate, out)
+
+
+@export_app.command("patterns")
+def export_patterns(
+    out: OutOption,
+    model: ModelOption = "default",
+    rate: RateOption = None,
+    camera: Annotated[
+        str,
+        typer.Option("--camera", help="array: a detector for each window; single: one for all."),
+    ] = "array",
+    mirrors: Annotated[
+        str, typer.Option("--mirrors", metavar="WIDTHxHEIGHT", help="Of the device.")
+    ] = "1024x768",
+    picture: Annotated[
+        str | None,
+        typer.Option(
+            "--picture",
+            metavar="WIDTHxHEIGHT",
+            help="In pixels. Default: one window (single), or what fits (array).",
+        ),
+    ] = None,
+    scale: Annotated[
+        int | None,
+        typer.Option(
+            "--scale", metavar="N", min=1, help="A pixel is N×N mirrors. Default: what fits."
+        ),
+    ] = None,
+    formats: Annotated[
+        str, typer.Option("--formats", metavar="LIST", help="Of png, bits, bitmaps, npy.")
+    ] = "png",
+    planes: Annotated[
+        str, typer.Option("--planes", metavar="GRB", help="Order of the colours in bitmaps.")
+    ] = "GRB",
+) -> None:
+    """Write frames for a digital mirror device, and the plan that turns readings into y.
+
+    Example: tersense export patterns -m paper-r25 -o frames --formats png,bitmaps
+    """
+    run_export(
+        "patterns", model, rate, out, camera=camera, mirrors=parse_size(mirrors), scale=scale,
+        picture=picture and parse_size(picture), planes=planes.upper(),
+        formats=formats.replace(" ", "").split(","),
+    )  # fmt: skip
+
+
+def parse_size(text: str) -> tuple[int, int]:
+    """Turn WIDTHxHEIGHT into (height, width)."""
+    found = re.fullmatch(r"([1-9]\d{0,5})[x×]([1-9]\d{0,5})", text.strip().lower())
+    if not found:
+        raise typer.BadParameter(f"{text!r} is not a size; write it as WIDTHxHEIGHT: 1024x768")
+    return int(found[2]), int(found[1])
+
+
+@export_app.command("onnx")
+def export_onnx(out: OutOption, model: ModelOption = "default", rate: RateOption = None) -> None:
+    """Write sensor and reconstructor as ONNX models, compared with torch by onnxruntime.
+
+    Example: tersense export onnx -m paper-r25 -o models
+    """
+    run_export("onnx", model, rate, out)

@@ -1,0 +1,282 @@
+"""Commands for pictures: sense, reconstruct, evaluate."""
+
+import functools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tersense.cli.export import parse_size
+from tersense.cli.options import (
+    DeviceOption,
+    JsonOption,
+    ModelOption,
+    PrecisionOption,
+    RateOption,
+    load_model,
+)
+
+if TYPE_CHECKING:
+    from tersense.measurements.measurements import Measurements
+    from tersense.models.imager import Imager
+
+_MOST_ROWS = 200  # of a table that a person reads
+
+
+def shared_by_processes(command: Callable[..., None]) -> Callable[..., None]:
+    """Let the processes that torchrun starts share the files of a command."""
+
+    @functools.wraps(command)
+    def run(*arguments: Any, **options: Any) -> None:
+        from tersense.runtime.distributed import process_group
+
+        with process_group():
+            command(*arguments, **options)
+
+    return run
+
+
+@shared_by_processes
+def sense(
+    images: Annotated[
+        list[Path], typer.Argument(metavar="IMAGE…", help="Pictures, or folders of them.")
+    ],
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", metavar="Y.tsm", help="Measurement file; for many, a folder."),
+    ],
+    model: ModelOption = "default",
+    rate: RateOption = None,
+    bits: Annotated[
+        int | None,
+        typer.Option("--bits", metavar="B", help="Model a readout of B bits. Default: exact."),
+    ] = None,
+    noise: Annotated[
+        float,
+        typer.Option("--noise", metavar="SIGMA", help="Model a noisy sensor; in pixel values."),
+    ] = 0.0,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the noise.")] = 0,
+    device: DeviceOption = "cpu",
+) -> None:
+    """Take the measurements of pictures, gray or colour, of any size.
+
+    Example: tersense sense photo.jpg -m paper-r25 -o photo.tsm
+
+    Example: tersense sense holiday/ -o measured/ --bits 10
+    """
+    from tersense.cli.batch import plan_tasks, work_through
+    from tersense.cli.console import ProgressDisplay, output
+    from tersense.io.files import make_folder
+    from tersense.io.images import find_images, read_image
+    from tersense.runtime.distributed import rank, together
+
+    tasks = together(lambda: plan_tasks(images, out, ".tsm", find_images))
+    for task in tasks:
+        if task.target.suffix != ".tsm":  # it may be somebody's picture or model
+            raise typer.BadParameter(f"{task.target}: name a measurement file ending in .tsm")
+    imager = load_model(model, rate, device)
+
+    if len(tasks) > 1:
+        imager.threads = 1  # each reader senses what it has read: one picture a core
+
+    def take(path: Path) -> "Measurements":
+        return imager.sense(read_image(path), bits, noise, seed)
+
+    def work(measurements: Any, target: Path) -> None:
+        make_folder(target.parent)
+        measurements.save(target)
+        output.print(
+            f"{target}: {measurements.values.size:,} measurements, "
+            f"{measurements.per_pixel:.4g} and {measurements.bits_per_pixel:.4g} bits a pixel"
+            + ("" if measurements.header.mode == "L" else " of each channel")
+        )
+
+    with ProgressDisplay(quiet=rank() > 0) as display:
+        failures = work_through(tasks, take, work, display.track, "sensing")
+    _report_failures(failures, len(tasks))
+
+
+@shared_by_processes
+def reconstruct(
+    measured: Annotated[
+        list[Path], typer.Argument(metavar="Y.tsm…", help="Measurement files, or folders of them.")
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="OUT.png", help="The picture; or a folder.")
+    ],
+    manifest: Annotated[
+        Path | None,
+        typer.Option(
+            "--manifest",
+            metavar="FILE.json",
+            help="Of an export: read tables (.npy, .csv) that a real camera measured.",
+        ),
+    ] = None,
+    size: Annotated[
+        str | None,
+        typer.Option(
+            "--size", metavar="WIDTHxHEIGHT", help="Of the picture, where a table does not tell."
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model", "-m", metavar="MODEL", help="Default: the built-in with the file's patterns."
+        ),
+    ] = None,
+    device: DeviceOption = "cpu",
+    precision: PrecisionOption = "float32",
+) -> None:
+    """Give pictures back from their measurements.
+
+    Example: tersense reconstruct photo.tsm -o photo.png
+
+    Example: tersense reconstruct measured/ -o pictures/
+
+    Example: tersense reconstruct table.csv --manifest firmware/manifest.json -o photo.png
+    """
+    from functools import cache
+
+    from tersense.cli.batch import plan_tasks, work_through
+    from tersense.cli.console import ProgressDisplay, output
+    from tersense.io.files import make_folder
+    from tersense.io.images import require_picture_suffix, write_image
+    from tersense.measurements.measurements import MeasuredValues
+    from tersense.models.files import find_by_patterns
+    from tersense.runtime.distributed import rank, together
+
+    read, find = _choose_reader(measured, manifest, size)
+    tasks = together(lambda: plan_tasks(measured, out, ".png", find))
+    for task in tasks:
+        require_picture_suffix(task.target)
+
+    @cache
+    def imager_for(phi: str, stride: int, count: int) -> "Imager":
+        return load_model(model or find_by_patterns(phi, stride, count), None, device, precision)
+
+    def work(measurements: Any, target: Path) -> None:
+        header = measurements.header
+        imager = imager_for(header.phi, header.stride, header.patterns)
+        picture = imager.reconstruct(measurements)
+        make_folder(target.parent)
+        write_image(target, picture)
+        missing = measurements.missing if isinstance(measurements, MeasuredValues) else 0.0
+        output.print(
+            f"{target}: {picture.shape[1]}×{picture.shape[0]} pixels, by {imager.name}"
+            + (f"; {missing:.1%} of the measurements were missing" if missing else "")
+        )
+
+    with ProgressDisplay(quiet=rank() > 0) as display:
+        failures = work_through(tasks, read, work, display.track, "reconstructing")
+    _report_failures(failures, len(tasks))
+
+
+@shared_by_processes
+def evaluate(
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="A folder of images, or an HDF5 file of `patches`."),
+    ],
+    model: ModelOption = "default",
+    rate: RateOption = None,
+    stride: Annotated[
+        int | None,
+        typer.Option(
+            "--stride",
+            metavar="S",
+            help="The paper's protocol: sense overlapping windows every S pixels, average.",
+        ),
+    ] = None,
+    json: JsonOption = None,
+    device: DeviceOption = "cpu",
+    precision: PrecisionOption = "float32",
+) -> None:
+    """Measure PSNR and SSIM on a folder of images, in gray, or on a file of patches.
+
+    Example: tersense evaluate Set11 -m paper-r25 --stride 2 --json set11.json
+
+    Example: tersense evaluate patches.h5 -m paper-r25 --json patches.json
+    """
+    from tersense.cli.console import ProgressDisplay
+    from tersense.evaluation.protocols import evaluate_folder
+    from tersense.io.files import require_json_target
+    from tersense.runtime.distributed import first, rank
+
+    if json:
+        require_json_target(json)
+    imager = load_model(model, rate, device, precision)
+    with ProgressDisplay(quiet=rank() > 0) as display:
+        result = evaluate_folder(imager, folder, stride, display.track)
+    first(lambda: _show_evaluation(result, json))
+
+
+def _show_evaluation(result: dict[str, Any], json: Path | None) -> None:
+    from tersense.cli.console import output, show_table
+    from tersense.evaluation.protocols import write_json
+
+    images, spread = result["images"], result["spread"]
+    rows = [_score_row(image["name"], image) for image in images[:_MOST_ROWS]]
+    if len(images) > _MOST_ROWS:
+        rows = [[name, _text(value, 2), "", ""] for name, value in spread["psnr"].items()]
+    seconds = sum(image["seconds"] for image in images) / len(images)
+    rows.append(_score_row("mean", {**result["mean"], "seconds": seconds}))
+    title = f"{result['model']} on {result['data']}, {result['protocol']}"
+    show_table(title, ["image", "PSNR (dB)", "SSIM", "seconds"], rows)
+    output.print(
+        f"window {result['window']}, stride {result['stride']}: "
+        f"{result['measurements_per_pixel']:.4g} measurements a pixel"
+    )
+    if spread["exact"]:
+        output.print(
+            f"{spread['exact']} of {len(images)} came back exactly, with infinite PSNR; "
+            f"the mean of the others is {_text(spread['mean_of_others'], 2)} dB"
+        )
+    if len(images) > _MOST_ROWS:
+        output.print(f"PSNR of {len(images)} images: shares of them, not each; --json has each")
+    if json:
+        write_json(json, result)
+
+
+def _choose_reader(
+    sources: list[Path], manifest: Path | None, size: str | None
+) -> tuple[Callable[[Path], Any], Callable[[Path], list[Path]]]:
+    """Return what reads one file and what finds the files of a folder: ours, or tables."""
+    from tersense.cli.batch import find_measurements
+    from tersense.measurements.measurements import Measurements
+
+    if manifest:
+        from tersense.measurements.tables import find_tables, read_measured
+
+        shape = parse_size(size) if size else None
+        return lambda path: read_measured(path, manifest, shape), find_tables
+    tables = [path for path in sources if path.suffix.lower() in (".npy", ".csv")]
+    if tables or size:
+        what = tables[0] if tables else "--size"
+        raise typer.BadParameter(f"{what} is about a table; name the camera's --manifest with it")
+    return Measurements.load, find_measurements
+
+
+def _report_failures(failures: dict[Path, str], total: int) -> None:
+    """Name the files that failed; the exit code says that some did."""
+    from tersense.runtime.distributed import first
+
+    def tell() -> None:
+        print(f"tersense: {len(failures)} of {total} files failed:", file=sys.stderr)
+        for path, reason in failures.items():
+            named = reason if str(path) in reason else f"{path}: {reason}"
+            print(f"  {named}", file=sys.stderr)
+
+    if failures:
+        first(tell)
+        raise typer.Exit(1)
+
+
+def _score_row(name: str, figures: dict[str, Any]) -> list[str]:
+    psnr, ssim, seconds = figures["psnr"], figures["ssim"], figures["seconds"]
+    return [name, _text(psnr, 2), _text(ssim, 4), _text(seconds, 3)]
+
+
+def _text(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"

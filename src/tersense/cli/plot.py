@@ -1,0 +1,156 @@
+"""The `plot` commands."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+# Modules that import torch are imported inside the commands, so that --help answers at once.
+
+plot_app = typer.Typer(help="Draw what was measured, and what the cameras look like.")
+
+PlotFile = Annotated[
+    Path, typer.Option("--out", "-o", metavar="FILE", help="The plot: .png, .svg or .pdf.")
+]
+PictureFile = Annotated[Path, typer.Option("--out", "-o", metavar="FILE.png", help="The picture.")]
+OneModel = Annotated[
+    str, typer.Option("--model", "-m", metavar="MODEL", help="A built-in name or a model file.")
+]
+
+
+@plot_app.command("training")
+def plot_training_runs(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN…", help="Folders of trainings, or their metrics.jsonl."),
+    ],
+    out: PlotFile,
+) -> None:
+    """Loss and validation of trainings, against the step.
+
+    Example: tersense plot training runs/paper runs/paper-l2 -o training.png
+    """
+    from tersense.experiments.plots import plot_training
+
+    _require(out)
+    plot_training(runs, out)
+    print(out)
+
+
+@plot_app.command("psnr")
+def plot_figures(
+    results: Annotated[
+        list[Path],
+        typer.Argument(metavar="RESULT.json…", help="Of reproduce, or of evaluate --json."),
+    ],
+    out: PlotFile,
+    against: Annotated[
+        str, typer.Option("--against", metavar="WHAT", help="rate or density.")
+    ] = "rate",
+) -> None:
+    """PSNR against rate or density.
+
+    Example: tersense plot psnr runs/reproduce/sparsity.json --against density -o sparsity.png
+
+    Example: tersense plot psnr block-r10.json block-r25.json -o rates.png
+    """
+    from tersense.experiments.curves import read_figures
+    from tersense.experiments.plots import plot_psnr
+
+    _require(out)
+    plot_psnr(read_figures(results, against), against, out)
+    print(out)
+
+
+@plot_app.command("patterns")
+def plot_pattern_sheet(
+    out: PictureFile,
+    model: OneModel = "default",
+    columns: Annotated[
+        int, typer.Option("--columns", metavar="N", min=1, help="Patterns a row.")
+    ] = 16,
+    scale: Annotated[
+        int, typer.Option("--scale", metavar="N", min=1, max=100, help="Size of a pattern's pixel.")
+    ] = 3,
+) -> None:
+    """All patterns of a model: +1 orange, −1 blue, 0 light gray.
+
+    Example: tersense plot patterns -m paper-r25 -o patterns.png
+    """
+    from tersense.io.figures import draw_pattern_sheet
+    from tersense.io.images import require_picture_suffix, write_image
+    from tersense.models.files import load
+
+    require_picture_suffix(out)
+    write_image(out, draw_pattern_sheet(load(model).phi, columns, scale))
+    print(out)
+
+
+@plot_app.command("coverage")
+def plot_pattern_coverage(out: PlotFile, model: OneModel = "default") -> None:
+    """How often each pixel is used by a model's patterns.
+
+    Example: tersense plot coverage -m paper-r25 -o coverage.png
+    """
+    from tersense.experiments.plots import plot_coverage
+    from tersense.models.files import load
+
+    _require(out)
+    imager = load(model)
+    plot_coverage(imager.patterns, imager.name, out)
+    print(out)
+
+
+@plot_app.command("strip")
+def plot_strip(
+    image: Annotated[Path, typer.Argument(metavar="IMAGE", help="A picture, gray or colour.")],
+    out: PictureFile,
+    models: Annotated[
+        list[str] | None,
+        typer.Option("--model", "-m", metavar="MODEL", help="May be repeated. Default: all."),
+    ] = None,
+    crop: Annotated[
+        tuple[int, int, int, int] | None,
+        typer.Option("--crop", metavar="X Y W H", help="Show this part. PSNR is of the whole."),
+    ] = None,
+) -> None:
+    """A picture beside its reconstructions, with PSNR, and the errors below.
+
+    Example: tersense plot strip photo.jpg -m block-r10 -m block-r25 -o strip.png
+
+    Example: tersense plot strip photo.jpg --crop 200 80 96 96 -o strip.png
+    """
+    from tersense.evaluation.metrics import psnr
+    from tersense.io.figures import draw_strip
+    from tersense.io.files import require_writable_folder
+    from tersense.io.images import read_image, require_picture_suffix, write_image
+    from tersense.models.files import load, names
+
+    require_picture_suffix(out)
+    require_writable_folder(out)
+    picture = read_image(image)
+    if out.exists() and out.samefile(image):
+        raise typer.BadParameter(f"{out} would overwrite itself; choose another name")
+    x, y, width, height = crop or (0, 0, picture.shape[1], picture.shape[0])
+    inside = 0 <= x < x + width <= picture.shape[1] and 0 <= y < y + height <= picture.shape[0]
+    if not inside:
+        raise typer.BadParameter(
+            f"--crop {x} {y} {width} {height} is not inside the picture of "
+            f"{picture.shape[1]}×{picture.shape[0]} pixels"
+        )
+    part = slice(y, y + height), slice(x, x + width)
+    estimates = []
+    for imager in map(load, models or names()):
+        estimate = imager.reconstruct(imager.sense(picture))
+        estimates.append((f"{imager.name}, {psnr(estimate, picture):.2f} dB", estimate[part]))
+    write_image(out, draw_strip(picture[part], estimates))
+    print(out)
+
+
+def _require(path: Path) -> None:
+    """Refuse a file that cannot be drawn, before any work is done for it."""
+    from tersense.experiments.plots import require_plot_format
+    from tersense.io.files import require_writable_folder
+
+    require_plot_format(path)
+    require_writable_folder(path)

@@ -1,0 +1,131 @@
+"""Commands for those who train and compare: train, reproduce, bench."""
+
+import contextlib
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tersense.cli.options import DeviceOption
+from tersense.errors import Interrupted
+
+# Modules that import torch are imported inside the commands, so that --help answers at once.
+
+
+def train(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="See configs/.")],
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be repeated."),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue a run; begin it if there is none.")
+    ] = False,
+) -> None:
+    """Train patterns and reconstructor together.
+
+    Ctrl-C and SIGTERM stop it in good order, after a last checkpoint; the exit code is then 130 or
+    143, and --resume goes on. So it does after a kill or a power failure, to the same weights.
+
+    Example: tersense train configs/paper.toml --set data.train=photos --set train.epochs=10
+    """
+    from tersense.cli.console import ProgressDisplay
+    from tersense.training.config import read_config
+    from tersense.training.loop import train as run_training
+
+    settings = read_config(config, changes)
+    with _exit_code_of_signal(), ProgressDisplay() as display:
+        run_training(settings, resume, display)
+
+
+def reproduce(
+    table: Annotated[
+        str,
+        typer.Argument(metavar="TABLE", help="rates, sparsity, frozen, comparison or ablations."),
+    ],
+    train_folder: Annotated[
+        Path, typer.Option("--train", metavar="DIR", help="Training pictures.")
+    ],
+    test_folders: Annotated[
+        list[Path], typer.Option("--test", metavar="DIR", help="Test pictures; may be repeated.")
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="DIR", help="Where results go.")
+    ] = Path("runs/reproduce"),
+    epochs: Annotated[int, typer.Option("--epochs", metavar="N", help="Of each training.")] = 50,
+    seconds: Annotated[
+        float,
+        typer.Option("--seconds", metavar="S", help="Limit of each training; 0: none."),
+    ] = 0.0,
+    stride: Annotated[
+        int, typer.Option("--stride", metavar="S", help="Of the overlapping protocol.")
+    ] = 2,
+    parallel: Annotated[
+        int, typer.Option("--parallel", metavar="P", max=1024, help="Experiments side by side.")
+    ] = 1,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="ROW", help="Just this row, by its folder; repeatable."),
+    ] = None,
+    protocol: Annotated[
+        str, typer.Option("--protocol", metavar="P", help="own, overlapping or both.")
+    ] = "both",
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Everything small: to see that it works.")
+    ] = False,
+    device: DeviceOption = "auto",
+) -> None:
+    """Train and measure what a table of the paper shows, and put the paper's figures beside it.
+
+    What is done already is not done again; an interrupted training goes on.
+
+    Example: tersense reproduce rates --train photos --test Set11 --test BSD68 --parallel 4
+
+    Example: tersense reproduce comparison --train photos --test Set11 --only tv-5 --protocol own
+    """
+    from tersense.cli.console import output
+    from tersense.evaluation.protocols import write_json
+    from tersense.experiments.report import to_markdown
+    from tersense.experiments.runner import run_table
+    from tersense.experiments.tables import PROTOCOLS, TABLES, Options
+    from tersense.io.files import written_whole
+
+    if table not in TABLES:
+        raise typer.BadParameter(f"no table is called {table}; there is: {', '.join(TABLES)}")
+    if min(epochs, parallel, stride) < 1 or not 0 <= seconds < math.inf:
+        raise typer.BadParameter("--epochs, --parallel and --stride are at least 1, --seconds 0")
+    if protocol not in PROTOCOLS:
+        raise typer.BadParameter(f"--protocol is one of {', '.join(PROTOCOLS)}, not {protocol}")
+    options = Options(
+        train_folder, tuple(test_folders), out, epochs, seconds, stride, parallel, device, quick,
+        tuple(only or ()), protocol,
+    )  # fmt: skip
+    with _exit_code_of_signal():
+        result = run_table(table, options, lambda text: output.print(text, markup=False))
+    text = to_markdown(result)
+    write_json(out / f"{table}.json", result)
+    with written_whole(out / f"{table}.md") as partial:
+        partial.write_text(text, encoding="utf-8")
+    output.print(text.split("\n## ")[0], markup=False)
+    output.print(f"{out / table}.md and .json hold all of it")
+    # The figures are safe, should there be no matplotlib.
+    from tersense.experiments.plots import plot_table, plot_training
+
+    plot_table(result, out / f"{table}.png")
+    trained = [out / row["name"] for row in result["rows"] if "steps" in row]
+    runs = [run for run in trained if (run / "metrics.jsonl").exists()]
+    if runs:
+        plot_training(runs, out / f"{table}-training.png")
+    learned = f", {out / table}-training.png how it was learned" if runs else ""
+    output.print(f"{out / table}.png shows it{learned}")
+
+
+@contextlib.contextmanager
+def _exit_code_of_signal() -> Iterator[None]:
+    """Leave with what a shell expects of a program that a signal stopped."""
+    try:
+        yield
+    except Interrupted as stop:
+        raise typer.Exit(128 + stop.number) from stop

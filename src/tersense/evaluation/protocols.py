@@ -1,0 +1,196 @@
+"""Measure how well a camera gives pictures back, by two protocols.
+
+*Own geometry*: the picture is sensed once, as the camera does, and reconstructed; the result is
+clipped to 0–255 and not rounded.
+
+*Overlapping* (the paper's): the picture is mirrored at its border, every window at a small stride
+is sensed and reconstructed on its own, and the results are averaged, unclipped. It takes many
+times more measurements than the rate says, so the true number a pixel is always reported.
+"""
+
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn import functional as F  # noqa: N812
+
+from tersense.errors import TersenseError
+from tersense.evaluation.metrics import psnr, ssim
+from tersense.io.files import written_whole
+from tersense.io.images import Picture, find_images, mirror_border, read_gray
+from tersense.models.camera import Camera
+from tersense.runtime.distributed import share_out
+from tersense.runtime.progress import Track, quietly
+from tersense.training.packing import is_patch_file, open_pictures
+
+_WINDOWS_AT_ONCE = 8192
+_SHARES = {"lowest": 0.0, "5 %": 0.05, "25 %": 0.25, "median": 0.5, "75 %": 0.75, "95 %": 0.95,
+           "highest": 1.0}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Score:
+    """The figures of one picture."""
+
+    name: str
+    psnr: float
+    ssim: float
+    seconds: float
+    measurements: int
+    pixels: int
+
+
+def score_picture(camera: Camera, name: str, picture: Picture, stride: int | None = None) -> Score:
+    """Sense and reconstruct one gray picture (H, V) and compare; see `evaluate_folder`."""
+    began = time.perf_counter()
+    if stride is None:
+        estimate, taken = camera.capture(picture)
+        estimate = np.clip(estimate, 0, 255)
+    else:
+        estimate, taken = reconstruct_overlapping(camera, picture, stride)
+    seconds = time.perf_counter() - began
+    return Score(
+        name, psnr(estimate, picture), ssim(estimate, picture), seconds, taken, picture.size
+    )
+
+
+def reconstruct_overlapping(
+    camera: Camera, picture: Picture, stride: int
+) -> tuple[NDArray[Any], int]:
+    """Reconstruct by the paper's test protocol.
+
+    Args:
+        camera: A camera whose windows do not overlap.
+        picture: (H, V) uint8.
+        stride: Pixels between the windows that are sensed and averaged.
+
+    Returns:
+        The average of all windows, (H, V), and the number of measurements that it took.
+    """
+    window = camera.geometry.window
+    if camera.geometry.stride != window:
+        raise TersenseError(
+            f"{camera.name} is lapped and uses its neighbours already; "
+            "the overlapping protocol is for block models: leave the stride out"
+        )
+    if not 1 <= stride <= window:
+        raise TersenseError(f"stride {stride} must lie between 1 and the window, {window}")
+    extended = torch.from_numpy(mirror_border(picture, window)).to(camera.device)
+    # Windows that lie in the mirrored border altogether would be cropped away: leave them out.
+    first = stride
+    rows, columns = (len(range(first, window + side, stride)) for side in picture.shape)
+    total = torch.zeros(extended.shape, device=camera.device)
+    counts = torch.zeros_like(total)
+    rows_at_once = max(1, _WINDOWS_AT_ONCE // columns)
+    for row in range(0, rows, rows_at_once):
+        some = min(rows_at_once, rows - row)
+        part = (slice(first + row * stride, first + (row + some - 1) * stride + window),
+                slice(first, first + (columns - 1) * stride + window))  # fmt: skip
+        windows = extended[part].unfold(0, window, stride).unfold(1, window, stride)
+        pixels = windows.reshape(-1, window, window)
+        y = camera.sense_planes(pixels)
+        estimates = camera.estimate_planes(y, (window, window)).flatten(1)
+
+        def place(columns_of: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+            return F.fold(columns_of.T[None], like.shape, window, stride=stride)[0, 0]
+
+        total[part] += place(estimates, total[part])
+        counts[part] += place(torch.ones_like(estimates), counts[part])
+    inside = tuple(slice(window, window + side) for side in picture.shape)
+    average = (total[inside] / counts[inside]).cpu().numpy()
+    return average, rows * columns * camera.rows
+
+
+def evaluate_folder(
+    camera: Camera, folder: str | Path, stride: int | None = None, track: Track = quietly
+) -> dict[str, Any]:
+    """Evaluate a camera on all images of a folder, in gray, or on a file of patches.
+
+    Several processes (`distributed`) share the pictures; each returns all figures.
+
+    Args:
+        camera: The camera.
+        folder: Images; broken ones are an error, because a mean over fewer misleads. Or an HDF5
+            file with a dataset `patches`, as in `open_pictures`; patches are named by number.
+        stride: None for the camera's own geometry; a number of pixels for the paper's overlapping
+            protocol (the paper uses 2).
+        track: Wraps the pictures to show progress.
+
+    Returns:
+        The figures of each picture, their means and their spread, ready for JSON.
+    """
+    source = Path(folder)
+
+    def score(named: tuple[str, Callable[[], Picture]]) -> Score:
+        name, read = named
+        return score_picture(camera, name, read(), stride)
+
+    scores = share_out(_named_pictures(source), score, track, "evaluating")
+    return summarize(camera, source.resolve().name, scores, stride)
+
+
+def _named_pictures(source: Path) -> list[tuple[str, Callable[[], Picture]]]:
+    """Return the names of the pictures in a folder or a file of patches, and how to read each."""
+    if is_patch_file(source) and source.exists():
+        patches = open_pictures(source, crop=1)
+        return [(str(n), partial(patches.picture, n)) for n in range(len(patches))]
+    return [(path.stem, partial(read_gray, path)) for path in find_images(source)]
+
+
+def summarize(camera: Camera, data: str, scores: list[Score], stride: int | None) -> dict[str, Any]:
+    """Put scores into the form of `evaluate --json`."""
+    taken, pixels = sum(s.measurements for s in scores), sum(s.pixels for s in scores)
+    images = [
+        {key: _plain(value) for key, value in asdict(score).items()
+         if key in ("name", "psnr", "ssim", "seconds")}
+        for score in scores
+    ]  # fmt: skip
+    return {
+        "model": camera.name,
+        "data": data,
+        "protocol": "own geometry" if stride is None else "overlapping",
+        "window": camera.geometry.window,
+        "stride": stride or camera.geometry.stride,
+        "rate": camera.rate,
+        "measurements_per_pixel": taken / pixels,
+        "mean": {
+            "psnr": _plain(np.mean([s.psnr for s in scores])),
+            "ssim": _plain(np.mean([s.ssim for s in scores])),
+        },
+        "spread": _spread([s.psnr for s in scores]),
+        "images": images,
+    }
+
+
+def _spread(values: list[float]) -> dict[str, Any]:
+    """Tell how PSNR varies. A picture that came back exactly has an infinite one (null)."""
+    finite = [value for value in values if math.isfinite(value)]
+    # Always the figure of some picture: what lies between a number and infinity is no number.
+    shares = np.quantile(values, list(_SHARES.values()), method="inverted_cdf")
+    return {
+        "exact": len(values) - len(finite),
+        "mean_of_others": _plain(np.mean(finite)) if finite else None,
+        "psnr": {name: _plain(value) for name, value in zip(_SHARES, shares, strict=True)},
+    }
+
+
+def write_json(path: str | Path, result: dict[str, Any]) -> None:
+    """Write a result as JSON, whole or not at all."""
+    text = json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False)
+    with written_whole(path) as file:
+        file.write_text(text + "\n", encoding="utf-8")
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that JSON knows: what is infinite or undefined becomes null."""
+    if isinstance(value, str):
+        return value
+    return float(value) if math.isfinite(value) else None

@@ -1,0 +1,1 @@
+"""The tables of the paper, plots and benchmarks."""

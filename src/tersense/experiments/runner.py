@@ -1,0 +1,229 @@
+"""The paper's tables, ours beside the published figures, one command a table.
+
+A table is a list of experiments. An experiment trains a camera (or takes a classical one), measures
+it on every test set by both protocols, and leaves `result.json` in a folder of its own; what is
+there already is not done again, and a training that was interrupted goes on.
+"""
+
+import hashlib
+import json
+import multiprocessing
+import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tersense.errors import Interrupted, TersenseError
+from tersense.evaluation.protocols import score_picture, summarize, write_json
+from tersense.experiments.report import mean_psnr
+from tersense.experiments.tables import (
+    OVERLAPPING,
+    OWN,
+    TABLES,
+    Experiment,
+    Options,
+    choose_experiments,
+    protocols,
+    recipe,
+)
+from tersense.io.files import make_folder, read_text
+from tersense.io.images import find_images, read_gray
+from tersense.models.camera import Camera
+from tersense.reconstruction.classical import ClassicalImager, random_patterns
+from tersense.runtime.device import choose_device
+from tersense.runtime.watcher import Quiet
+from tersense.sensing.ternary import rows_for_rate
+from tersense.training.config import Config
+from tersense.training.data import CropSampler, PackedPictures
+from tersense.training.loop import Run, open_run
+from tersense.training.packing import is_patch_file, open_pictures, resolve_source
+
+_LOSS_CROPS = 20_000  # that tell the loss on a set of pictures
+
+
+def run_table(
+    table: str, options: Options, say: Any = print, experiments: list[Experiment] | None = None
+) -> dict[str, Any]:
+    """Run what is missing of a table, several experiments side by side; return all results."""
+    experiments = choose_experiments(experiments or TABLES[table](), options)
+    _check(options)
+    make_folder(options.out)
+    missing = [e for e in experiments if not _finished(e, options)]
+    for experiment in experiments:
+        if experiment not in missing:
+            say(f"{experiment.label}: done before")
+    context = multiprocessing.get_context("spawn")
+    if len(missing) == 1 or options.parallel == 1:
+        for experiment in missing:
+            say(_summary(experiment, run_experiment(experiment, options)))
+    elif missing:
+        with ProcessPoolExecutor(options.parallel, context) as pool:
+            jobs = {pool.submit(run_experiment, e, options): e for e in missing}
+            for job in as_completed(jobs):
+                say(_summary(jobs[job], job.result()))
+    results = {e.name: _read_result(e, options) for e in experiments}
+    return {
+        "table": table,
+        "rows": [
+            {"name": e.name, "label": e.label, "published": list(e.published), **results[e.name]}
+            for e in experiments
+        ],
+    }
+
+
+def _check(options: Options) -> None:
+    """Refuse what would fail only after hours of training."""
+    names = [test.name for test in options.tests]
+    if len(set(names)) < len(names):
+        raise TersenseError(f"two test folders have the same name: {', '.join(sorted(names))}")
+    for test in options.tests:
+        find_images(test)
+    choose_device(options.device)
+    source = resolve_source(options.train)
+    if not is_patch_file(source):
+        find_images(source)
+    if not 1 <= options.stride <= 32:
+        raise TersenseError(f"stride {options.stride} must lie between 1 and the window, 32")
+
+
+def run_experiment(experiment: Experiment, options: Options) -> dict[str, Any]:
+    """Train or build one camera, measure it on every set, and write `result.json`."""
+    config = recipe(experiment, options)
+    make_folder(Path(config.train.out))
+    began = time.perf_counter()
+    result: dict[str, Any] = {"protocol": _protocol(experiment, options)}
+    camera: Camera
+    if experiment.method == "train":
+        camera, training = _train(config, options.tests)
+        result |= training
+    else:
+        camera = _classical(experiment, config)
+    result["sets"] = {
+        test.name: {
+            protocol: _evaluate(camera, test, stride, options)
+            for protocol, stride in protocols(experiment, options).items()
+        }
+        for test in options.tests
+    }
+    result["wall_seconds"] = round(time.perf_counter() - began, 1)
+    write_json(_result_path(experiment, options), result)
+    return result
+
+
+def _train(config: Config, tests: tuple[Path, ...]) -> tuple[Camera, dict[str, Any]]:
+    """Train, or go on training, and say how it went on training and on unseen crops."""
+    begun = (Path(config.train.out) / "config.toml").exists()
+    run = open_run(config, begun, Quiet())
+    run.train()
+    if run.stopped_by:
+        raise Interrupted(run.stopped_by)
+    camera = run.finish()
+    return camera, {
+        "steps": run.step,
+        "step_seconds": round(run.seconds, 1),
+        "patterns": camera.rows,
+        "training_loss": _mean_loss(run, run.pictures),
+        "unseen_loss": {
+            test.name: _mean_loss(run, open_pictures(test, config.data.crop)) for test in tests
+        },
+    }
+
+
+def _classical(experiment: Experiment, config: Config) -> Camera:
+    sensing = config.sensing
+    rows = rows_for_rate(sensing.rate, sensing.stride)
+    density = None if sensing.density == 1.0 else sensing.density  # not sparse: see there
+    patterns = random_patterns(rows, sensing.window, density)
+    device = choose_device(config.train.device)
+    return ClassicalImager(patterns, "tv" if experiment.method == "tv" else "bp", device)
+
+
+def _evaluate(camera: Camera, folder: Path, stride: int | None, options: Options) -> dict[str, Any]:
+    files = find_images(folder)[: 2 if options.quick else None]
+    pictures = ((path.stem, read_gray(path)) for path in files)
+    if options.quick:
+        pictures = ((name, picture[:48, :40]) for name, picture in pictures)
+    scores = [score_picture(camera, name, picture, stride) for name, picture in pictures]
+    return summarize(camera, folder.name, scores, stride)
+
+
+def _protocol(experiment: Experiment, options: Options) -> dict[str, Any]:
+    """Return everything that makes two results comparable."""
+    config = asdict(recipe(experiment, options))
+    for key in ("out", "device", "compile"):
+        config["train"].pop(key)
+    config["data"]["train"] = options.train.name
+    tests = sorted(test.name for test in options.tests)
+    pictures = {test.name: _hash_pictures(test, contents=True) for test in options.tests}
+    if experiment.method == "train":
+        pictures["training"] = _hash_pictures(resolve_source(options.train), contents=False)
+    return {"method": experiment.method, "config": config, "quick": options.quick,
+            "protocols": protocols(experiment, options), "tests": tests,
+            "pictures": pictures}  # fmt: skip
+
+
+def _hash_pictures(source: Path, contents: bool) -> str:
+    """Return a hash of the names and sizes of the images of a folder, or of what they hold."""
+    digest = hashlib.sha256()
+    for path in find_images(source) if source.is_dir() else [source]:
+        digest.update(f"{path.name}|{path.stat().st_size}|".encode())
+        if contents:
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _result_path(experiment: Experiment, options: Options) -> Path:
+    return options.out / experiment.name / "result.json"
+
+
+def _read_result(experiment: Experiment, options: Options) -> dict[str, Any]:
+    path = _result_path(experiment, options)
+    try:
+        result = json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise TersenseError(f"{path} is damaged; remove it to measure again") from error
+    if not isinstance(result, dict) or not {"protocol", "sets"} <= result.keys():
+        raise TersenseError(f"{path} is no result of reproduce; remove it to measure again")
+    return result
+
+
+def _finished(experiment: Experiment, options: Options) -> bool:
+    """Tell whether the result is there; refuse one that was made in another way."""
+    if not _result_path(experiment, options).exists():
+        return False
+    wanted = json.loads(json.dumps(_protocol(experiment, options)))
+    made = _read_result(experiment, options)["protocol"]
+    # Results of before a key was there say nothing about it.
+    others = [key for key, value in wanted.items() if made.get(key, value) != value]
+    if others:
+        raise TersenseError(
+            f"{_result_path(experiment, options)} was made with other settings, data or protocol "
+            f"({', '.join(others)}); choose another --out, or remove it"
+        )
+    return True
+
+
+def _summary(experiment: Experiment, result: dict[str, Any]) -> str:
+    figures = ", ".join(
+        f"{name} {mean_psnr(figures, OVERLAPPING)} ({mean_psnr(figures, OWN)}) dB"
+        for name, figures in result["sets"].items()
+    )
+    return f"{experiment.label}: {figures} ({result['wall_seconds']} s)"
+
+
+@torch.no_grad()
+def _mean_loss(run: Run, pictures: PackedPictures) -> float:
+    """Return the loss, as at inference and without ℓ2, on random crops of some pictures."""
+    crop = run.config.data.crop
+    sampler = CropSampler(pictures.to(run.device), crop, _LOSS_CROPS, seed=1)
+    was_training, l2 = run.network.training, run.network.l2
+    run.network.eval().l2 = 0.0
+    losses = [
+        run.network(sampler.pictures.crops(part, crop).to(run.device)) * len(part)
+        for part in torch.split(sampler.epoch(0), run.config.train.batch)
+    ]
+    run.network.train(was_training).l2 = l2
+    return float(torch.stack(losses).sum() / _LOSS_CROPS)

@@ -1,0 +1,202 @@
+"""What the paper's tables consist of: the experiments, and the recipe of each."""
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from tersense.errors import TersenseError
+from tersense.runtime.device import choose_device
+from tersense.training.config import Config, build_config
+
+OWN, OVERLAPPING = "own geometry", "overlapping"
+PROTOCOLS = {"own": (OWN,), "overlapping": (OVERLAPPING,), "both": (OWN, OVERLAPPING)}
+RATES = (0.1, 0.15, 0.2, 0.25, 0.3)
+DENSITIES = (0.001, 0.005, 0.01, 0.05, 0.1, 0.3, 1.0)
+
+# The paper's figures, on its own two test sets, overlapping windows every 2 pixels.
+PUBLISHED_RATES = dict(zip(RATES, (25.24, 26.11, 26.65, 27.52, 27.96), strict=True))
+PUBLISHED_DENSITIES = dict(
+    zip(DENSITIES, (25.83, 26.96, 26.98, 27.61, 27.52, 27.40, 27.37), strict=True)
+)
+PUBLISHED_COMPARISON = {
+    "ours": (27.61, 33.15),
+    "O-NL-SDA": (26.96, 31.38),
+    "BP, dense ternary": (21.93, 24.04),
+}
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One row of a table.
+
+    Args:
+        name: Of its folder.
+        label: In the table.
+        settings: Changes to the paper's recipe, section by section.
+        method: train, or a classical one: bp or tv.
+        learned: Share of the training in which the patterns are learned; after it they stay.
+        published: The paper's figures that belong to it, on its first and second test set.
+    """
+
+    name: str
+    label: str
+    settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    method: Literal["train", "bp", "tv"] = "train"
+    published: tuple[float | None, float | None] = (None, None)
+    learned: float = 1.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user chooses.
+
+    Args:
+        train: Folder of training pictures.
+        tests: Folders of test pictures.
+        out: Where results go.
+        epochs: Budget of a training; 50 in the paper.
+        seconds: Another budget; 0 for none.
+        stride: Of the overlapping protocol; 2 in the paper.
+        parallel: Experiments side by side.
+        device: auto, cpu or cuda.
+        quick: Everything small: to see that it works, not to compare.
+        only: Names of the rows to run; none for all.
+        protocol: Which figures to measure: own, overlapping or both.
+    """
+
+    train: Path
+    tests: tuple[Path, ...]
+    out: Path
+    epochs: int = 50
+    seconds: float = 0.0
+    stride: int = 2
+    parallel: int = 1
+    device: str = "auto"
+    quick: bool = False
+    only: tuple[str, ...] = ()
+    protocol: str = "both"
+
+
+def _learned(rate: float, density: float, **published: Any) -> Experiment:
+    return Experiment(
+        f"r{rate:g}-d{density:g}",
+        f"R = {rate:g}, γ = {density:g}",
+        {"sensing": {"rate": rate, "density": density}},
+        **published,
+    )
+
+
+def _rates() -> list[Experiment]:
+    return [_learned(r, 0.1, published=(p, None)) for r, p in PUBLISHED_RATES.items()]
+
+
+def _sparsity() -> list[Experiment]:
+    return [_learned(0.25, d, published=(p, None)) for d, p in PUBLISHED_DENSITIES.items()]
+
+
+def _frozen(density: float, share: float, **published: Any) -> Experiment:
+    """Return the experiment whose patterns stay as they are after a share of the training."""
+    whole = _learned(0.25, density, **published)
+    name = f"{whole.name}-frozen{share:g}"
+    return replace(whole, name=name, label=f"{whole.label}, frozen", learned=share)
+
+
+def _frozen_at_half() -> list[Experiment]:
+    return [_frozen(d, 0.5, published=(p, None)) for d, p in PUBLISHED_DENSITIES.items()]
+
+
+def _comparison() -> list[Experiment]:
+    published = PUBLISHED_COMPARISON
+    ours = replace(_learned(0.25, 0.05), label="ours (5 % ternary)", published=published["ours"])
+    dense: dict[str, dict[str, Any]] = {"sensing": {"kind": "float"}}
+    sda = {**dense, "reconstructor": {"name": "sda"}, "train": {"lr": 0.001}}
+    return [
+        ours,
+        Experiment("float", "dense float sensing, our network", dense),
+        Experiment("random", "random 5 % ternary, our network", {"sensing": {"kind": "random"}}),
+        Experiment("sda", "O-NL-SDA", sda, published=published["O-NL-SDA"]),
+        Experiment("tv-5", "total variation, random 5 % ternary", method="tv"),
+        Experiment("bp-5", "BP, random 5 % ternary", method="bp"),
+        Experiment("bp-dense", "BP, random dense ternary", {"sensing": {"density": 1.0}}, "bp",
+                   published["BP, dense ternary"]),
+    ]  # fmt: skip
+
+
+def _ablations() -> list[Experiment]:
+    return [
+        replace(_learned(0.25, 0.05), label="the recipe: by column, ℓ2 off, α"),
+        Experiment("by-row", "selected by row (pixel)", {"sensing": {"selection": "row"}}),
+        Experiment("by-matrix", "selected over the matrix", {"sensing": {"selection": "matrix"}}),
+        Experiment("l2", "ℓ2 = 0.001, as the paper states", {"train": {"l2": 0.001}}),
+        Experiment("learned-scale", "a learned scale, not α", {"sensing": {"scale": "learned"}}),
+        Experiment("fresh", "new patches every epoch", {"data": {"fresh": True}}),
+        replace(_frozen(0.05, 0.2), label="patterns frozen after 1/5 (epoch 10 of 50)"),
+        replace(_frozen(0.05, 0.5), label="patterns frozen after 1/2 (epoch 25 of 50)"),
+    ]  # fmt: skip
+
+
+TABLES: dict[str, Callable[[], list[Experiment]]] = {
+    "rates": _rates,
+    "sparsity": _sparsity,
+    "frozen": _frozen_at_half,
+    "comparison": _comparison,
+    "ablations": _ablations,
+}
+
+
+def choose_experiments(experiments: list[Experiment], options: Options) -> list[Experiment]:
+    """Return the rows that the user asked for and that can be measured as asked."""
+    names = [e.name for e in experiments]
+    for name in options.only:
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there is: {', '.join(names)}"
+            raise TersenseError(f"no row of this table is called {name}; {hint}")
+    chosen = [e for e in experiments if not options.only or e.name in options.only]
+    possible = [e for e in chosen if protocols(e, options)]
+    if options.only and possible != chosen:
+        raise TersenseError(
+            "total variation is of a whole picture, so it has no overlapping windows; "
+            "measure it with --protocol own"
+        )
+    return possible
+
+
+def protocols(experiment: Experiment, options: Options) -> dict[str, int | None]:
+    """Return the protocols to measure by, and the stride of each; None for the camera's own."""
+    wanted: dict[str, int | None] = {OWN: None, OVERLAPPING: 4 if options.quick else options.stride}
+    if experiment.method == "tv":  # of a picture, not of its windows
+        del wanted[OVERLAPPING]
+    return {name: stride for name, stride in wanted.items() if name in PROTOCOLS[options.protocol]}
+
+
+def recipe(experiment: Experiment, options: Options) -> Config:
+    """Return the paper's recipe with the experiment's changes and the user's budget."""
+    tables: dict[str, dict[str, Any]] = {
+        "sensing": {"density": 0.05},
+        "reconstructor": {},
+        "data": {"train": str(options.train)},
+        "train": {
+            "out": str(options.out / experiment.name),
+            "epochs": options.epochs,
+            "lr_decay_epochs": max(1, options.epochs // 10),
+            "seconds": options.seconds,
+            "device": options.device,
+            "compile": choose_device(options.device).type == "cuda",
+        },
+    }
+    sda = experiment.settings.get("reconstructor", {}).get("name") == "sda"
+    if options.quick:
+        tables["sensing"].update(window=8, stride=8)
+        tables["reconstructor"].update({"pretrain_steps": 20} if sda else {"hidden": [48]})
+        tables["data"].update(crop=8, samples=20_000)
+        tables["train"].update(batch=500, epochs=min(options.epochs, 5), lr_decay_epochs=1)
+    if experiment.learned < 1:
+        tables["train"]["freeze_epochs"] = max(
+            1, round(experiment.learned * tables["train"]["epochs"])
+        )
+    for section, changes in experiment.settings.items():
+        tables[section].update(changes)
+    return build_config(tables)

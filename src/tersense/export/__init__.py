@@ -1,0 +1,1 @@
+"""From a trained camera to what hardware is made of."""

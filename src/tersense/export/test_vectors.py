@@ -1,0 +1,105 @@
+"""Test vectors: windows and the measurements that every implementation must give for them.
+
+Real windows are those of the photograph that comes with the package, at its border too. The worst
+cases drive the accumulators to their ends: a window that is 255 where a pattern has +1 and 0
+elsewhere gives the largest measurement that this pattern can give, and the other way round.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from tersense.io.images import PHOTOGRAPH, Picture, read_gray
+from tersense.sensing.operator import Geometry
+from tersense.sensing.ternary import Patterns
+
+REAL_WINDOWS = 12
+
+
+@dataclass(frozen=True, eq=False)
+class Vectors:
+    """Windows and their measurements.
+
+    Args:
+        names: What each window is: `real …`, `all 0`, `all 255`, `row … highest`, `row … lowest`.
+        pixels: (N, W, W) uint8.
+        measurements: (N, m) int32, exact.
+    """
+
+    names: tuple[str, ...]
+    pixels: NDArray[np.uint8]
+    measurements: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def short(self) -> "Vectors":
+        """Return those for a slow simulation: of the rows only those that reach furthest."""
+        limits = self.measurements.argmax(axis=0), self.measurements.argmin(axis=0)
+        highest = self.measurements.max(axis=0).argmax()
+        lowest = self.measurements.min(axis=0).argmin()
+        extremes = {self.names[limits[0][highest]], self.names[limits[1][lowest]]}
+        keep = [k for k, name in enumerate(self.names)
+                if not name.startswith("row") or name in extremes]  # fmt: skip
+        names = tuple(self.names[k] for k in keep)
+        return Vectors(names, self.pixels[keep], self.measurements[keep])
+
+    def save(self, folder: Path) -> None:
+        """Write `pixels.npy`, `measurements.npy` and `names.txt` into a new folder."""
+        folder.mkdir()
+        np.save(folder / "pixels.npy", self.pixels)
+        np.save(folder / "measurements.npy", self.measurements)
+        (folder / "names.txt").write_text("\n".join(self.names) + "\n", encoding="utf-8")
+
+
+def make_vectors(patterns: Patterns) -> Vectors:
+    """Cut real windows and build the worst cases, with the measurements of all."""
+    real, places = _real_windows(Geometry(patterns.window, patterns.stride))
+    side = patterns.window
+    flat = np.stack([np.full((side, side), value, np.uint8) for value in (0, 255)])
+    highest = np.where(patterns.phi > 0, 255, 0).astype(np.uint8)
+    lowest = np.where(patterns.phi < 0, 255, 0).astype(np.uint8)
+    names = (
+        *(f"real {i},{j}" for i, j in places),
+        *("all 0", "all 255"),
+        *(f"row {row} highest" for row in range(len(patterns))),
+        *(f"row {row} lowest" for row in range(len(patterns))),
+    )
+    pixels = np.concatenate([real, flat, highest, lowest])
+    return Vectors(names, pixels, measure(patterns, pixels))
+
+
+def measure(patterns: Patterns, windows: NDArray[np.uint8]) -> NDArray[np.int32]:
+    """Return Φ times windows (…, W, W), (…, m), as an integer product and nothing else."""
+    phi = patterns.phi.reshape(len(patterns), -1).astype(np.int32)
+    return windows.reshape(*windows.shape[:-2], -1).astype(np.int32) @ phi.T
+
+
+def photograph(height: int, width: int) -> Picture:
+    """Return a part of the bundled photograph in gray, around its middle; repeated if larger."""
+    whole = read_gray(PHOTOGRAPH)
+    repeats = -(-height // whole.shape[0]), -(-width // whole.shape[1])
+    whole = np.tile(whole, repeats)
+    top, left = (whole.shape[0] - height) // 2, (whole.shape[1] - width) // 2
+    return np.ascontiguousarray(whole[top : top + height, left : left + width])
+
+
+def cut_windows(geometry: Geometry, picture: Picture) -> NDArray[np.uint8]:
+    """Return all windows (h, w, W, W) of a picture (H, V), zeros where it has no pixels."""
+    left, right, top, bottom = geometry.padding(*picture.shape)
+    extended = np.pad(picture, ((top, max(0, bottom)), (left, max(0, right))))
+    every = sliding_window_view(extended, (geometry.window, geometry.window))
+    h, w = geometry.grid(*picture.shape)
+    return every[:: geometry.stride, :: geometry.stride][:h, :w]
+
+
+def _real_windows(geometry: Geometry) -> tuple[NDArray[np.uint8], list[tuple[int, int]]]:
+    """Cut windows (N, W, W) evenly from the photograph, its first and last among them."""
+    windows = cut_windows(geometry, read_gray(PHOTOGRAPH))
+    h, w = windows.shape[:2]
+    chosen = np.unique(np.linspace(0, h * w - 1, REAL_WINDOWS).astype(int))
+    places = [(int(k) // w, int(k) % w) for k in chosen]
+    return np.stack([windows[place] for place in places]), places

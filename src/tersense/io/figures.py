@@ -1,0 +1,123 @@
+"""Pictures about pictures: side by side, with their error and the patterns that sensed them."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+from tersense.io.images import Picture
+
+_MARGIN, _CAPTION = 12, 30
+_STRIP_WIDTH, _ERROR_CAPTION = 300, "error, black for none"
+_PAPER, _INK = (255, 255, 255), (30, 30, 30)
+_PLUS, _MINUS, _ZERO = (214, 96, 32), (33, 92, 168), (235, 235, 235)
+_HEAT = np.array([[0, 0, 4], [87, 16, 110], [188, 55, 84], [249, 142, 9], [252, 255, 164]])
+
+
+def draw_error(estimate: Picture, original: Picture, full_scale: float = 64.0) -> Picture:
+    """Draw the absolute error as heat: black for none, light yellow from `full_scale` on."""
+    error = np.abs(estimate.astype(np.float64) - original)
+    error = error.mean(axis=2) if error.ndim == 3 else error
+    place = np.clip(error / full_scale, 0, 1) * (len(_HEAT) - 1)
+    channels = [np.interp(place, range(len(_HEAT)), _HEAT[:, c]) for c in range(3)]
+    return np.stack(channels, axis=2).astype(np.uint8)
+
+
+def draw_patterns(phi: NDArray[np.int8], width: int, scale: int = 3) -> Picture:
+    """Draw as many patterns (m, W, W) as fit into `width` pixels: +1 orange, −1 blue, 0 light."""
+    side = phi.shape[1] * scale
+    count = min(len(phi), (width + _MARGIN) // (side + _MARGIN))
+    strip = np.full((side, width, 3), _PAPER, np.uint8)
+    chosen = phi[np.linspace(0, len(phi) - 1, count).astype(int)]
+    lefts = np.linspace(0, width - side, count).astype(int)
+    for left, pattern in zip(lefts, chosen, strict=True):
+        strip[:, left : left + side] = _coloured(pattern[None], scale)[0]
+    return strip
+
+
+def draw_pattern_sheet(
+    phi: NDArray[np.int8], columns: int | None = None, scale: int = 2
+) -> Picture:
+    """Draw all patterns (m, W, W) in rows of `columns`, each pixel `scale` pixels wide.
+
+    Without `columns`, the sheet is about 8 wide and 5 high.
+    """
+    return _in_rows(_coloured(phi, scale), columns, gap=2 * scale)
+
+
+def _coloured(phi: NDArray[np.int8], scale: int) -> NDArray[np.uint8]:
+    """Turn patterns (m, W, W) into pictures (m, W·scale, W·scale, 3)."""
+    return _enlarged(np.array([_MINUS, _ZERO, _PLUS], np.uint8)[phi + 1], scale)
+
+
+def draw_measurements(values: NDArray[Any], columns: int | None = None) -> Picture:
+    """Draw measurements (m, h, w), or (3, m, h, w), as m small pictures: middle gray is zero.
+
+    Each pattern has its own scale, because some see the brightness and others only edges. Small
+    grids are enlarged, so that a pattern takes about 64 pixels.
+    """
+    y = values[None] if values.ndim == 3 else values
+    largest = np.abs(y.astype(np.float64)).max(axis=(0, 2, 3), keepdims=True)
+    shade = np.rint(127.5 + 127.5 * y / np.maximum(largest, 1)).astype(np.uint8)
+    tiles = np.moveaxis(np.broadcast_to(shade, (3, *shade.shape[1:])), 0, -1)
+    scale = max(1, 64 // max(tiles.shape[1:3]))
+    return _in_rows(_enlarged(tiles, scale), columns, gap=2)
+
+
+def _enlarged(tiles: NDArray[np.uint8], scale: int) -> NDArray[np.uint8]:
+    return tiles.repeat(scale, axis=1).repeat(scale, axis=2)
+
+
+def _in_rows(tiles: NDArray[np.uint8], columns: int | None, gap: int) -> Picture:
+    """Lay tiles (m, h, w, 3) out in rows on white paper."""
+    count, height, width, _ = tiles.shape
+    columns = columns or max(1, round(math.sqrt(1.6 * count * height / width)))
+    columns = min(columns, count)
+    rows = -(-count // columns)
+    size = rows * (height + gap) - gap, columns * (width + gap) - gap
+    sheet = np.full((*size, 3), _PAPER, np.uint8)
+    for number, tile in enumerate(tiles):
+        top, left = (number // columns) * (height + gap), (number % columns) * (width + gap)
+        sheet[top : top + height, left : left + width] = tile
+    return sheet
+
+
+def draw_strip(original: Picture, estimates: Sequence[tuple[str, Picture]]) -> Picture:
+    """Draw a picture beside its reconstructions, with their captions, and the errors below.
+
+    Small ones are enlarged by a whole number, so that the captions fit.
+    """
+    scale = max(1, round(_STRIP_WIDTH / original.shape[1]))
+
+    def enlarged(picture: Picture) -> Picture:
+        colour = picture if picture.ndim == 3 else np.stack([picture] * 3, axis=2)
+        large: Picture = _enlarged(colour[None], scale)[0]
+        return large
+
+    blank = np.full_like(enlarged(original), 255)
+    errors = [(_ERROR_CAPTION, enlarged(draw_error(picture, original))) for _, picture in estimates]
+    return draw_sheet([
+        [("original", enlarged(original)), *((text, enlarged(p)) for text, p in estimates)],
+        [("", blank), *errors],
+    ])  # fmt: skip
+
+
+def draw_sheet(rows: Sequence[Sequence[tuple[str, Picture]]]) -> Picture:
+    """Lay captioned pictures out in rows on white paper."""
+    heights = [max(picture.shape[0] for _, picture in row) for row in rows]
+    widths = [sum(picture.shape[1] + _MARGIN for _, picture in row) for row in rows]
+    size = (max(widths) + _MARGIN, sum(h + _CAPTION + _MARGIN for h in heights) + _MARGIN)
+    sheet = Image.new("RGB", size, _PAPER)
+    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(size=17)
+    top = _MARGIN
+    for row, height in zip(rows, heights, strict=True):
+        left = _MARGIN
+        for caption, picture in row:
+            draw.text((left, top), caption, _INK, font)
+            sheet.paste(Image.fromarray(picture), (left, top + _CAPTION))
+            left += picture.shape[1] + _MARGIN
+        top += height + _CAPTION + _MARGIN
+    return np.array(sheet)

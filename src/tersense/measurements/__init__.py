@@ -1,0 +1,1 @@
+"""What a camera read out, and the files that keep it."""

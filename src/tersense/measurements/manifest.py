@@ -1,0 +1,189 @@
+"""The page that goes with every export: what the numbers mean, and a checksum of every file.
+
+Orders are the same in all exports. *Pixels* of a window count row by row from its upper left
+corner (`raster`). *Rows* of Φ, that is measurements of a window, count as in the model
+(`natural`). *Windows* of a picture count row by row (`raster`); window (i, j) begins at pixel
+(i·S − offset, j·S − offset), and pixels outside the picture add nothing.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from tersense import __version__
+from tersense.errors import TersenseError
+from tersense.io.files import read_text, written_whole
+from tersense.models.imager import Imager
+from tersense.sensing.operator import Geometry
+
+FORMAT = 1
+NAME = "manifest.json"
+PIXEL_ORDER = WINDOW_ORDER = "raster"
+ROW_ORDER = "natural"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What an export says about itself.
+
+    Args:
+        kind: Of the export.
+        model: The camera's name.
+        window: W.
+        stride: S.
+        offset: By how many pixels the first window begins before the picture.
+        patterns: m.
+        rate: m/S², measurements a pixel.
+        nonzeros: Of all patterns together.
+        nonzeros_per_pattern: The least and the most; equal where every pattern has K.
+        accumulator_bits: Of a two's-complement accumulator that no picture overflows.
+        mean: μ, and
+        std: σ of normalised pixels: (y − μ·Φ⋆1)/σ goes into the reconstruction.
+        alpha: (m,), the scale of each pattern.
+        phi: The hash of Φ.
+        files: Size and SHA-256 of every other file of the export.
+        details: What belongs to this kind alone.
+    """
+
+    kind: str
+    model: str
+    window: int
+    stride: int
+    offset: int
+    patterns: int
+    rate: float
+    nonzeros: int
+    nonzeros_per_pattern: list[int]
+    accumulator_bits: int
+    mean: float
+    std: float
+    alpha: list[float]
+    phi: str
+    files: dict[str, dict[str, Any]]
+    details: dict[str, Any] = field(default_factory=dict)
+    pixel_bits: int = 8
+    pixel_order: str = PIXEL_ORDER
+    row_order: str = ROW_ORDER
+    window_order: str = WINDOW_ORDER
+    format: int = FORMAT
+    tersense: str = __version__
+
+    def __post_init__(self) -> None:
+        geometry = Geometry(self.window, self.stride)
+        orders = self.pixel_order, self.row_order, self.window_order
+        least, most = self.nonzeros_per_pattern
+        right = {
+            "offset": self.offset == geometry.offset,
+            "patterns": self.patterns >= 1,
+            "rate": abs(self.rate * self.stride**2 - self.patterns) < 1e-6,
+            "alpha": len(self.alpha) == self.patterns,
+            "nonzeros": least * self.patterns <= self.nonzeros <= most * self.patterns,
+            "accumulator_bits": 1 <= self.accumulator_bits <= 32,
+            "std": self.std > 0,
+            "phi": len(bytes.fromhex(self.phi)) == 32,
+            "order": orders == (PIXEL_ORDER, ROW_ORDER, WINDOW_ORDER),
+            "pixel_bits": self.pixel_bits == 8,
+        }
+        for name, holds in right.items():
+            if not holds:
+                raise ValueError(f"its {name} cannot be right")
+
+    @classmethod
+    def of(cls, kind: str, imager: Imager, folder: Path, details: dict[str, Any]) -> "Manifest":
+        """Describe a camera and the files of a folder."""
+        patterns = imager.patterns
+        plus, minus = patterns.signs_per_row
+        counts = plus + minus
+        return cls(
+            kind=kind,
+            model=imager.name,
+            window=patterns.window,
+            stride=patterns.stride,
+            offset=imager.geometry.offset,
+            patterns=len(patterns),
+            rate=patterns.rate,
+            nonzeros=patterns.nonzeros,
+            nonzeros_per_pattern=[int(counts.min()), int(counts.max())],
+            accumulator_bits=patterns.accumulator_bits,
+            mean=imager.mean,
+            std=imager.std,
+            alpha=[float(value) for value in imager.operator.alpha],
+            phi=patterns.hash,
+            files=_fingerprints(folder),
+            details=details,
+        )
+
+    def write(self, folder: Path) -> None:
+        """Write `manifest.json` into the folder of the export."""
+        with written_whole(folder / NAME) as partial:
+            partial.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: str | Path, check_files: bool = True) -> "Manifest":
+        """Read the manifest of an export and check it, by default with every file that it names.
+
+        Args:
+            path: The folder of the export, or the manifest itself.
+            check_files: Whether the other files must be there as they were written.
+        """
+        path = Path(path) / NAME if Path(path).is_dir() else Path(path)
+        text = read_text(path)
+        try:
+            content = json.loads(text)
+            manifest = cls(**_known(content))
+            if check_files:
+                _check_files(manifest.files, path.parent)
+        except OSError as error:
+            raise TersenseError(f"cannot read {path}: {error.strerror}") from error
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise TersenseError(f"{path} is not a usable manifest: {_reason(error)}") from error
+        return manifest
+
+
+def _known(content: Any) -> dict[str, Any]:
+    """Return the fields of a manifest whose types are right; those of a later program are left."""
+    if not isinstance(content, dict) or type(content.get("format")) is not int:
+        raise ValueError("it has no format version")
+    if content["format"] > FORMAT:
+        raise ValueError(
+            f"its format {content['format']} is newer than {FORMAT}, the newest known here; "
+            "update tersense"
+        )
+    values = {f.name: content[f.name] for f in fields(Manifest)}
+    for entry in fields(Manifest):
+        wanted = getattr(entry.type, "__origin__", entry.type)  # dict[str, Any] is a dict
+        allowed = (int, float) if wanted is float else (wanted,)
+        if type(values[entry.name]) not in allowed:
+            raise ValueError(f"its {entry.name} is {values[entry.name]!r}")
+    if [type(count) for count in values["nonzeros_per_pattern"]] != [int, int]:
+        raise ValueError("its nonzeros_per_pattern are not two numbers")
+    if not all(type(value) in (int, float) for value in values["alpha"]):
+        raise ValueError("its alpha are not numbers")
+    return values
+
+
+def _reason(error: BaseException) -> str:
+    return f"no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())[:300]
+
+
+def _fingerprints(folder: Path) -> dict[str, dict[str, Any]]:
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): _fingerprint(path) for path in paths}
+
+
+def _fingerprint(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:  # frames of a mirror device may be large
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return {"bytes": path.stat().st_size, "sha256": digest}
+
+
+def _check_files(files: dict[str, Any], folder: Path) -> None:
+    for name, expected in files.items():
+        if not (folder / name).resolve().is_relative_to(folder.resolve()):
+            raise ValueError(f"the file {name} lies outside of its folder")
+        if not (folder / name).is_file():
+            raise ValueError(f"the file {name} is missing")
+        if _fingerprint(folder / name) != expected:
+            raise ValueError(f"the file {name} was changed or damaged")

@@ -1,0 +1,249 @@
+"""Read what a real camera measured: a table of numbers, and a manifest that says what they mean.
+
+A table is a `.npy` or `.csv` file. NaN (or an empty cell) is a measurement that is missing. It has
+one of these shapes:
+
+- windows × rows: one line a window, one number a row of Φ, as the exported C program prints it;
+- (m, h, w), or (3, m, h, w) in colour, as `Measurements.values` (`.npy` only);
+- exposures × detectors, if the manifest is that of `tersense export patterns`.
+
+The manifest is that of any export of the camera. An entry `measured`, added by hand, tells what
+differs from the plain case:
+
+    "measured": {
+      "height": 300, "width": 451,         the picture's size
+      "gain": 2.0, "offset": 12.5,         a number is gain · y + offset; also lists, with one
+                                           value for each row of Φ in the table, or detector
+      "row_order": [5, 0, 2],              the rows of Φ in the table's columns; others are missing
+      "column_major": true,                windows are counted down first; or
+      "window_order": [0, 2],              the windows in the table's lines; others are missing
+      "missing_rows": [17]                 rows not to be trusted
+    }
+
+The first line of a CSV file may tell the size as well: `# height=300 width=451`.
+"""
+
+import io
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tersense.errors import TersenseError, one_line
+from tersense.io.files import read_npy, read_text
+from tersense.measurements.exposures import Plan
+from tersense.measurements.manifest import NAME, Manifest
+from tersense.measurements.measurements import Header, MeasuredValues, Measurements
+from tersense.sensing.operator import Geometry
+from tersense.training.config import build_section
+
+SUFFIXES = (".npy", ".csv")
+_MOST_BYTES = 2**30  # of a CSV file
+_SIZE = re.compile(r"#.*\bheight=(\d+)\s+width=(\d+)")
+_EMPTY_CELL = re.compile(r"(?:(?<=,)|^)\s*(?=,|$)")
+
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Readout:
+    """How a table differs from the plain case; see the module. Nothing means the plain case."""
+
+    height: int = 0
+    width: int = 0
+    gain: tuple[float, ...] = (1.0,)
+    offset: tuple[float, ...] = (0.0,)
+    row_order: tuple[int, ...] = ()
+    window_order: tuple[int, ...] = ()
+    column_major: bool = False
+    missing_rows: tuple[int, ...] = ()
+
+    def calibrate(self, numbers: Values) -> Values:
+        """Turn numbers of a table (…, rows or detectors) into y."""
+        gain, offset = np.array(self.gain), np.array(self.offset)
+        for name, values in (("gain", gain), ("offset", offset)):
+            if len(values) not in (1, numbers.shape[-1]):
+                raise TersenseError(
+                    f"{name} has {len(values)} values; give one, or {numbers.shape[-1]}"
+                )
+        if not gain.all():
+            raise TersenseError("a gain of 0 measures nothing; mark the row as missing")
+        calibrated: Values = (numbers - offset) / gain
+        return calibrated
+
+
+def find_tables(folder: Path) -> list[Path]:
+    """List the tables of a folder and of those below it, in name order."""
+    found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
+    if not found:
+        raise TersenseError(f"no tables ({' or '.join(SUFFIXES)}) in {folder}")
+    return found
+
+
+def read_measured(
+    table: str | Path, manifest: str | Path, size: tuple[int, int] | None = None
+) -> Measurements | MeasuredValues:
+    """Read a table of measurements.
+
+    Args:
+        table: A `.npy` or `.csv` file.
+        manifest: The manifest of an export of the camera, or its folder.
+        size: (H, V) of the picture, if neither table nor manifest tells it.
+
+    Returns:
+        What `Imager.reconstruct` takes: exact `Measurements` if every number is there and whole,
+        `MeasuredValues` otherwise.
+    """
+    try:
+        about = Manifest.read(manifest, check_files=False)
+        readout = _read_readout(Path(manifest))
+        numbers, own_size = _read_table(Path(table))
+        return _interpret(numbers, about, readout, size or own_size)
+    except ValueError as error:
+        message = one_line(error)
+        named = str(table) in message or str(manifest) in message
+        raise TersenseError(message if named else f"{table}: {message}") from error
+
+
+def _read_readout(path: Path) -> Readout:
+    path = path / NAME if path.is_dir() else path
+    content = json.loads(read_text(path)).get("measured", {})
+    if isinstance(content, dict):
+        lists = {key: [content[key]] for key in ("gain", "offset")
+                 if isinstance(content.get(key), (int, float))}  # fmt: skip
+        content = {key: value for key, value in (content | lists).items() if value != []}
+    return build_section("measured", Readout, content)
+
+
+def _read_table(path: Path) -> tuple[Values, tuple[int, int] | None]:
+    """Return the numbers of a table, and the picture's size if the table tells it."""
+    try:
+        if path.suffix.lower() == ".npy":
+            numbers, size = read_npy(path), None
+        elif path.suffix.lower() == ".csv":
+            numbers, size = _read_csv(read_text(path, _MOST_BYTES))
+        else:
+            raise TersenseError(f"{path} is no table; give a file ending in .npy or .csv")
+    except OSError as error:
+        raise TersenseError(f"cannot read {path}: {error.strerror or one_line(error)}") from error
+    except (ValueError, EOFError) as error:
+        if isinstance(error, TersenseError):
+            raise
+        raise TersenseError(f"{path} is not a readable table: {one_line(error)}") from error
+    if not isinstance(numbers, np.ndarray) or numbers.dtype.kind not in "iuf" or not numbers.size:
+        raise TersenseError(f"{path} holds no table of numbers")
+    with np.errstate(all="ignore"):  # what is too large becomes infinite, and is refused later
+        return numbers.astype(np.float64), size
+
+
+def _read_csv(text: str) -> tuple[Values, tuple[int, int] | None]:
+    found = _SIZE.match(text)
+    size = (int(found[1]), int(found[2])) if found else None
+    lines = [line for line in text.splitlines() if line.strip() and line[0] != "#"]
+    if not lines:
+        return np.empty((0, 0)), size
+    complete = "\n".join(_EMPTY_CELL.sub("nan", line) for line in lines)
+    return np.loadtxt(io.StringIO(complete), delimiter=",", ndmin=2), size
+
+
+def _interpret(
+    numbers: Values, about: Manifest, readout: Readout, size: tuple[int, int] | None
+) -> Measurements | MeasuredValues:
+    """Turn the numbers of a table into measurements."""
+    geometry = Geometry(about.window, about.stride)
+    size = size or ((readout.height, readout.width) if readout.height else None)
+    if about.kind == "patterns":
+        plan = _plan(about)
+        y, size = _from_readings(numbers, plan, readout), (plan.height, plan.width)
+    elif numbers.ndim == 2:
+        size = _known(size)
+        y = _from_windows(numbers, geometry, about.patterns, readout, size)
+    else:
+        y = _from_array(numbers, about.patterns, readout)
+        size = size or (y.shape[-2] * about.stride, y.shape[-1] * about.stride)
+    y[..., _checked(readout.missing_rows, about.patterns, "missing_rows"), :, :] = np.nan
+    mode = "L" if y.ndim == 3 else "RGB"
+    height, width = size
+    header = Header(height, width, mode, about.window, about.stride, about.patterns, about.phi)
+    if np.isnan(y).any() or (y != np.rint(y)).any() or np.abs(y).max() >= 2**31:
+        return MeasuredValues(y, header)
+    return Measurements(y.astype(np.int32), header)
+
+
+def _known(size: tuple[int, int] | None) -> tuple[int, int]:
+    if size is None:
+        raise TersenseError(
+            "the size of the picture is not known; say --size, or begin the CSV file with "
+            "`# height=… width=…`, or put height and width into `measured` of the manifest"
+        )
+    return size
+
+
+def _from_windows(
+    numbers: Values, geometry: Geometry, m: int, readout: Readout, size: tuple[int, int]
+) -> Values:
+    """Turn a table windows × rows into y (m, h, w)."""
+    h, w = geometry.grid(*size)
+    if readout.window_order and readout.column_major:
+        raise TersenseError("column_major and window_order both tell the order; leave one out")
+    raster = np.arange(h * w).reshape(h, w)
+    order = (raster.T if readout.column_major else raster).ravel().tolist()
+    windows = _checked(readout.window_order, h * w, "window_order") or order
+    rows = _checked(readout.row_order, m, "row_order") or list(range(m))
+    expected = len(windows), len(rows)
+    if numbers.shape != expected:
+        found = " × ".join(map(str, numbers.shape))
+        hint = "; it is the other way round" if numbers.shape == expected[::-1] else ""
+        raise TersenseError(
+            f"a picture of {size[1]}×{size[0]} pixels gives a table of {expected[0]} windows × "
+            f"{expected[1]} rows, not {found}{hint}"
+        )
+    y = np.full((m, h * w), np.nan)
+    y[np.ix_(rows, windows)] = readout.calibrate(numbers).T
+    return y.reshape(m, h, w)
+
+
+def _from_array(numbers: Values, m: int, readout: Readout) -> Values:
+    """Turn an array (rows, h, w) or (3, rows, h, w) into y."""
+    _refuse_orders(readout, ("window_order", "column_major"), "the shape of the table")
+    rows = _checked(readout.row_order, m, "row_order") or list(range(m))
+    colour = numbers.shape[:-3]
+    if numbers.ndim < 3 or colour not in ((), (3,)) or numbers.shape[-3] != len(rows):
+        raise TersenseError(
+            f"a table is windows × rows, or ({len(rows)}, h, w), or (3, {len(rows)}, h, w) in "
+            f"colour, not {numbers.shape}"
+        )
+    y = np.full((*colour, m, *numbers.shape[-2:]), np.nan)
+    calibrated = readout.calibrate(np.moveaxis(numbers, -3, -1))
+    y[..., rows, :, :] = np.moveaxis(calibrated, -1, -3)
+    return y
+
+
+def _plan(about: Manifest) -> Plan:
+    try:
+        return Plan(**about.details["plan"])
+    except (KeyError, TypeError) as error:
+        raise TersenseError("the manifest has no usable plan of the exposures") from error
+
+
+def _from_readings(numbers: Values, plan: Plan, readout: Readout) -> Values:
+    """Turn a table exposures × detectors into y."""
+    orders = "row_order", "window_order", "column_major", "height", "width"
+    _refuse_orders(readout, orders, "the plan of the exposures")
+    return plan.measurements(readout.calibrate(numbers))
+
+
+def _refuse_orders(readout: Readout, names: tuple[str, ...], who: str) -> None:
+    for name in names:
+        if getattr(readout, name):
+            raise TersenseError(f"{who} tells this already; leave {name} out of `measured`")
+
+
+def _checked(numbers: tuple[int, ...], count: int, name: str) -> list[int]:
+    """Return a list of rows or windows that names each at most once."""
+    if len(set(numbers)) != len(numbers) or not all(0 <= k < count for k in numbers):
+        raise TersenseError(f"{name} must name numbers from 0 to {count - 1}, each at most once")
+    return list(numbers)

@@ -1,0 +1,1 @@
+"""Trained cameras: sense, reconstruct, load, save."""

@@ -1,0 +1,63 @@
+"""The figures that a designer asks for first, of a model and of a measurement file."""
+
+from tersense.errors import TersenseError
+from tersense.measurements.measurements import Measurements
+from tersense.models.files import find_by_patterns
+from tersense.models.imager import Imager
+
+
+def describe(imager: Imager) -> dict[str, str]:
+    """Return names and values, ready to print."""
+    patterns = imager.patterns
+    m, n, window = len(patterns), patterns.window**2, patterns.window
+    plus, minus = patterns.signs_per_row
+    nonzeros = plus + minus
+    dense = m * n
+    kind = "blocks" if patterns.stride == window else "lapped"
+    steps, seconds = imager.about.get("steps"), imager.about.get("step_seconds")
+    facts = {
+        "patterns": f"{m} of {window}×{window} pixels, every {patterns.stride} ({kind})",
+        "rate": f"{patterns.rate:.4g} measurements a pixel",
+        "non-zeros": f"{_range(nonzeros.min(), nonzeros.max())} a pattern, {patterns.density:.2%}",
+        "arithmetic a window": f"{patterns.nonzeros:,} additions; dense: {dense:,} multiply-adds",
+        "arithmetic a pixel": f"{patterns.nonzeros / patterns.stride**2:.2f} additions; "
+        f"dense: {dense / patterns.stride**2:.0f} multiply-adds",
+        "accumulator": f"{patterns.accumulator_bits} bits, measurements as "
+        f"{patterns.measurement_dtype}",
+    }
+    for form, size in patterns.storage_bytes.items():
+        facts[f"Φ as {form}"] = f"{size / 1024:.2f} KiB"
+    facts["reconstructor"] = (
+        f"{imager.reconstructor.registered_name}, {imager.parameters:,} weights"
+    )
+    facts["normalisation"] = f"mean {imager.mean:.2f}, deviation {imager.std:.2f}"
+    if steps is not None:
+        facts["training"] = f"{steps} steps, {seconds} s on {imager.about.get('machine')}"
+    facts["hash of Φ"] = patterns.hash
+    return facts
+
+
+def describe_measurements(measurements: Measurements) -> dict[str, str]:
+    """Return names and values, ready to print."""
+    header = measurements.header
+    window, colour = header.window, "gray" if header.mode == "L" else "colour"
+    each = "" if header.mode == "L" else " of each channel"
+    readout = f"{header.bits} bits, steps of {header.step:g}" if header.bits else "exact"
+    noise = f"deviation {header.noise:g}, seed {header.seed}" if header.noise else "none added"
+    try:
+        model = find_by_patterns(header.phi, header.stride, header.patterns)
+    except TersenseError:
+        model = "none that comes with the package"
+    return {
+        "picture": f"{header.width}×{header.height}, {colour}",
+        "patterns": f"{header.patterns} of {window}×{window} pixels, every {header.stride}",
+        "measurements": f"{measurements.values.size:,}, {measurements.per_pixel:.4g} a pixel{each}",
+        "readout": f"{readout}; {measurements.bits_per_pixel:.3g} bits a pixel{each}",
+        "noise": noise,
+        "model": model,
+        "hash of Φ": header.phi,
+    }
+
+
+def _range(low: int, high: int) -> str:
+    return f"{low}" if low == high else f"{low} to {high}"

@@ -1,0 +1,1 @@
+"""From measurements back to the image."""

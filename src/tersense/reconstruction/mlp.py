@@ -1,0 +1,82 @@
+"""The paper's reconstructor: each window on its own, through fully connected layers.
+
+    y ──×α──▶ [FC → ReLU → BN] × L ──▶ FC → BN ──▶ W×W pixels
+
+The order inside a layer (normalisation behind the non-linearity) is that of the authors' code.
+Where windows overlap, their pictures are averaged.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+from tersense.errors import TersenseError
+from tersense.reconstruction.base import Reconstructor, register
+from tersense.sensing.operator import Geometry, SensingOperator
+
+
+@dataclass(frozen=True)
+class MlpOptions:
+    """The hidden layers: L = 2 of 2048 units in the paper."""
+
+    hidden: tuple[int, ...] = (2048, 2048)
+
+    def __post_init__(self) -> None:
+        if len(self.hidden) > 64 or not all(1 <= units <= 2**20 for units in self.hidden):
+            raise TersenseError(
+                f"reconstructor.hidden = {list(self.hidden)[:9]} is not possible; "
+                "name up to 64 layers of 1 to 1,048,576 units"
+            )
+
+
+@register("mlp")
+class MlpReconstructor(Reconstructor):
+    """Reconstruct every window from its m measurements alone."""
+
+    Options = MlpOptions
+
+    def __init__(self, geometry: Geometry, patterns: int, options: MlpOptions) -> None:
+        super().__init__(geometry, patterns, options)
+        self.halo = geometry.cells - 1  # the windows that share a pixel
+        layers: list[nn.Module] = []
+        for inputs, outputs in pairwise((patterns, *options.hidden)):
+            layers += [fully_connected(inputs, outputs), nn.ReLU(), nn.BatchNorm1d(outputs)]
+        inputs, outputs = (patterns, *options.hidden)[-1], geometry.window**2
+        self.layers = nn.Sequential(
+            *layers, fully_connected(inputs, outputs), nn.BatchNorm1d(outputs)
+        )
+
+    def forward(self, y: Tensor, operator: SensingOperator, size: tuple[int, int]) -> Tensor:
+        """Reconstruct (N, H, V) from y (N, m, h, w); see `Reconstructor`."""
+        scaled = y * operator.alpha[:, None, None]
+        windows = self.layers(scaled.movedim(1, -1).flatten(0, 2))  # (N·h·w, W²)
+        return average_windows(windows.view(y.shape[0], *y.shape[-2:], -1), self.geometry, size)
+
+
+def average_windows(windows: Tensor, geometry: Geometry, size: tuple[int, int]) -> Tensor:
+    """Put windows (N, h, w, W²) in their places and average where they overlap: (N, H, V)."""
+    if (geometry.window, geometry.window) == size and geometry.cells == 1:
+        return windows.view(-1, *size)  # one window is the picture: the case that trains
+    left, right, top, bottom = geometry.padding(*size)
+    extended = (size[0] + top + bottom, size[1] + left + right)
+    # The extension is made of whole cells; windows may end before the last of them does.
+    covered = tuple(side - geometry.cells * geometry.stride + geometry.window for side in extended)
+
+    def place(columns: Tensor) -> Tensor:
+        return F.fold(columns, covered, geometry.window, stride=geometry.stride)
+
+    columns = windows.flatten(1, 2).movedim(1, 2)
+    counts = place(torch.ones_like(columns[:1]))
+    picture = (place(columns) / counts)[:, 0, top:, left:]
+    return picture[:, : size[0], : size[1]]
+
+
+def fully_connected(inputs: int, outputs: int) -> nn.Linear:
+    """Return a layer with Xavier weights and no bias to begin with."""
+    layer = nn.Linear(inputs, outputs)
+    nn.init.xavier_uniform_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer

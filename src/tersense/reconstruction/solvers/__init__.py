@@ -1,0 +1,1 @@
+"""Solvers for large linear and convex problems."""

@@ -1,0 +1,75 @@
+"""The Moore–Penrose inverse of a camera: Φ⁺y, exact up to the border of the picture.
+
+Of all pictures that agree best with y, Φ⁺y is the shortest. Blocks are solved one by one, in closed
+form; those that the picture cuts off have patterns, and so an inverse, of their own. Lapped windows
+hang together: the normal equations ΦᵀΦx = Φᵀy of the whole picture are solved step by step.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tersense.reconstruction.solvers.conjugate_gradient import Map, solve
+from tersense.sensing.operator import SensingOperator
+
+
+def least_squares(
+    operator: SensingOperator,
+    y: Tensor,
+    size: tuple[int, int],
+    tolerance: float = 1e-8,
+    most_steps: int = 2000,
+) -> Tensor:
+    """Return Φ⁺y (…, H, V), differentiable with respect to y.
+
+    Everything is computed in double precision and returned in that of y.
+
+    Args:
+        operator: The camera.
+        y: (…, m, h, w).
+        size: (H, V) of the picture.
+        tolerance: For lapped windows, the error in the normal equations to stop at.
+        most_steps: For lapped windows, the steps after which to stop with a warning.
+    """
+    batch = y.double().reshape(-1, *y.shape[-3:])
+    if operator.geometry.cells == 1:
+        x = _invert_blocks(operator.phi.detach().double(), operator, batch, size)
+    else:
+        x = _Lapped.apply(batch, operator, size, tolerance, most_steps)  # type: ignore[no-untyped-call]
+    return x.reshape(*y.shape[:-3], *size).to(y.dtype)
+
+
+def _invert_blocks(
+    phi: Tensor, operator: SensingOperator, y: Tensor, size: tuple[int, int]
+) -> Tensor:
+    """Invert blocks, whole and cut, from y (N, m, h, w)."""
+    x = y.new_zeros(len(y), *size)
+    for (rows, columns), (top, left), shape in operator.geometry.block_kinds(size):
+        inverse = torch.linalg.pinv(phi[:, : shape[0], : shape[1]].flatten(1))
+        windows = torch.einsum("pm,nmhw->nhwp", inverse, y[..., rows, columns])
+        windows = windows.view(*windows.shape[:3], *shape).transpose(2, 3)
+        x[:, top, left] = windows.flatten(3).flatten(1, 2)
+    return x
+
+
+class _Lapped(torch.autograd.Function):
+    """Φ⁺ by conjugate gradients. Its gradient is (Φ⁺)ᵀ = (Φᵀ)⁺: the same, the other way round."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, y: Tensor, operator: SensingOperator, size: tuple[int, int], *limits: Any
+    ) -> Tensor:
+        double = SensingOperator(operator.phi.detach().double(), operator.geometry.stride)
+        ctx.forward_map, ctx.limits = double.forward, limits
+        ctx.adjoint_map = lambda v: double.adjoint(v, size)
+        return _invert(ctx.forward_map, ctx.adjoint_map, y, *limits)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None, None, None, None]:
+        back = _invert(ctx.adjoint_map, ctx.forward_map, gradients[0], *ctx.limits)
+        return back, None, None, None, None
+
+
+def _invert(forward: Map, adjoint: Map, b: Tensor, tolerance: float, most_steps: int) -> Tensor:
+    return solve(lambda x: adjoint(forward(x)), adjoint(b), lambda r: r, tolerance, most_steps)

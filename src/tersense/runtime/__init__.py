@@ -1,0 +1,1 @@
+"""What the machine does: devices, memory, progress, several processes."""

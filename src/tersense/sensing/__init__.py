@@ -1,0 +1,1 @@
+"""From an image to its measurements: y = Φx."""

@@ -1,0 +1,1 @@
+"""Learn a measurement matrix and its reconstructor together."""

@@ -1,0 +1,310 @@
+"""The web page: the functions behind it, and the page itself in a real browser."""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from urllib.parse import urlsplit
+
+import gradio as gr
+import httpx
+import numpy as np
+import pytest
+from PIL import Image
+from playwright.sync_api import expect, sync_playwright
+from skimage import data
+
+import tersense.app.page
+import tersense.app.state
+from tersense.app.page import SAMPLES, Studio
+from tersense.app.state import capture, read_upload, stock_shelf
+from tersense.cli.program import main
+from tersense.evaluation.metrics import psnr
+from tersense.io.images import read_image, write_image
+from tersense.measurements.measurements import Measurements
+from tersense.models.files import write_model
+
+
+@pytest.fixture
+def studio(tmp_path, small_imager):
+    results = tmp_path / "results"
+    results.mkdir()
+    return Studio({"small": {"25 %": small_imager}}, results, most_pixels=10_000)
+
+
+def test_models_that_differ_in_rate_only_are_one_family_and_the_default_comes_first(tmp_path):
+    shelf = stock_shelf()
+    assert next(iter(shelf)) == "lapped"
+    assert [f"{rate}: {imager.name}" for rate, imager in shelf["lapped"].items()] == [
+        "0.98 %: lapped-r01",
+        "3.9 %: lapped-r04",
+        "10 %: lapped-r10",
+        "25 %: lapped-r25",
+        "50 %: lapped-r50",
+    ]
+    assert Studio(shelf, tmp_path, 1).rates("lapped", "")[1] == "25 %"
+    assert list(shelf["flex"]) == ["0.98 %", "3.9 %", "10 %", "25 %", "30 %", "50 %"]
+
+
+def test_two_models_of_one_name_are_both_on_offer(tmp_path, make_imager):
+    paths = [tmp_path / "a.safetensors", tmp_path / "b.safetensors"]
+    for seed, path in enumerate(paths):
+        write_model(path, make_imager("same", seed))
+    shelf = stock_shelf([str(path) for path in paths])
+    hashes = {imager.patterns.hash for rates in shelf.values() for imager in rates.values()}
+    assert hashes == {make_imager("same", seed).patterns.hash for seed in (0, 1)}
+
+
+def test_a_large_upload_is_shrunk_in_proportion_and_says_so(tmp_path):
+    write_image(tmp_path / "large.png", data.astronaut()[:200, :400])
+    picture, note = read_upload(tmp_path / "large.png", 5_000)
+    assert picture.shape == (50, 100, 3)
+    assert "400×200" in note
+    same, silence = read_upload(tmp_path / "large.png", 200 * 400)
+    assert (same.shape, silence) == ((200, 400, 3), "")
+
+
+def test_bytes_pixels_and_damage_are_refused_without_the_servers_paths(
+    tmp_path, refused, monkeypatch
+):
+    write_image(tmp_path / "photo.png", data.astronaut()[:40, :50])
+    content = (tmp_path / "photo.png").read_bytes()
+    (tmp_path / "half.png").write_bytes(content[: len(content) // 2])
+    bomb = Image.new("1", (30_000, 30_000))
+    bomb.save(tmp_path / "bomb.png")
+    with refused("half.png", "not a readable image"):
+        read_upload(tmp_path / "half.png", 10**6)
+    with refused("bomb.png"):
+        read_upload(tmp_path / "bomb.png", 10**6)
+    monkeypatch.setattr(tersense.app.state, "MOST_PIXELS", 1999)
+    with refused("photo.png: it has 50×40 pixels", "1,999"):
+        read_upload(tmp_path / "photo.png", 10**6)
+    monkeypatch.setattr(tersense.app.state, "MOST_BYTES", 100)
+    with pytest.raises(tersense.app.state.TersenseError) as caught:
+        read_upload(tmp_path / "photo.png", 10**6)
+    assert str(tmp_path) not in str(caught.value)
+
+
+def test_pixels_are_counted_before_they_are_decoded(tmp_path, refused):
+    # A header that promises 9000×9000 pixels and a body that has none: were it decoded first, the
+    # message would be about damage.
+    Image.new("L", (9000, 9000)).save(tmp_path / "promise.png")
+    content = (tmp_path / "promise.png").read_bytes()
+    (tmp_path / "promise.png").write_bytes(content[:200])
+    with refused("9000×9000", "40,000,000"):
+        read_upload(tmp_path / "promise.png", 10**6)
+
+
+def test_the_counts_are_those_of_the_picture(small_imager):
+    done = capture(small_imager, data.astronaut()[:20, :17])  # 3×3 windows, 3 channels
+    facts = {name: value for name, (value, _) in done.facts.items()}
+    nonzeros = np.count_nonzero(small_imager.phi)
+    assert facts["Measurements"] == f"{16 * 9 * 3:,}"
+    assert facts["Arithmetic"] == f"{nonzeros * 27 / 1e3:.3g} k additions"
+    assert done.facts["Arithmetic"][1] == f"dense: {16 * 64 * 27 / 1e3:.3g} k multiply-adds"
+    assert facts["Readout"] == f"{16 * 27 * 2 / 1024:.1f} KiB"
+    assert facts["PSNR"] == f"{psnr(done.estimate, done.original):.2f} dB"
+
+
+def test_a_broken_upload_becomes_a_message_on_the_page(studio, tmp_path):
+    (tmp_path / "broken.png").write_bytes(b"\x89PNG nothing")
+    with pytest.raises(gr.Error, match=r"broken\.png is not a readable image") as caught:
+        studio.show(str(tmp_path / "broken.png"), "small", "25 %")
+    assert str(tmp_path) not in caught.value.message
+
+
+def test_people_at_once_get_their_own_pictures(studio, tmp_path):
+    paths, results = [], {}
+    for number in range(6):
+        path = tmp_path / "photo" / f"{number}" / "same-name.png"
+        path.parent.mkdir(parents=True)
+        write_image(path, data.astronaut()[number : 41 + number, : 30 + 9 * number])
+        paths.append(path)
+
+    def visit(path):
+        results[path] = studio.show(str(path), "small", "25 %")
+
+    guests = [threading.Thread(target=visit, args=(path,)) for path in paths]
+    for guest in guests:
+        guest.start()
+    for guest in guests:
+        guest.join()
+    for path in paths:
+        (original, again), _, _, _, _, tsm, png = results[path]
+        np.testing.assert_array_equal(read_image(original), read_image(path))
+        imager = studio.shelf["small"]["25 %"]
+        np.testing.assert_array_equal(read_image(png), imager.reconstruct(Measurements.load(tsm)))
+        assert again == png
+
+
+def leave(folder, seconds_ago):
+    """Put a file into a folder of its own, as an upload is, so long ago."""
+    folder.mkdir()
+    write_image(folder / "photo.png", data.astronaut()[:9, :9])
+    then = time.time() - seconds_ago
+    os.utime(folder, (then, then))
+    return folder
+
+
+def test_what_is_old_goes_and_what_is_looked_at_stays(studio):
+    sample, old, seen, new = (
+        leave(studio.folder / name, seconds)
+        for name, seconds in [("sample", 9000), ("old", 4000), ("seen", 4000), ("new", 10)]
+    )
+    studio.furniture = {sample}
+    studio.show(str(seen / "photo.png"), "small", "25 %")
+    studio.sweep()
+    assert [path.exists() for path in (sample, old, seen, new)] == [True, False, True, True]
+
+
+def test_only_the_latest_visits_are_kept(studio, monkeypatch):
+    monkeypatch.setattr(tersense.app.page, "_VISITS_KEPT", 3)
+    refused = studio.folder / "tmpabc"  # what gradio leaves of an upload that is too large
+    refused.write_bytes(b"half")
+    os.utime(refused, (time.time() - 60,) * 2)
+    visits = [leave(studio.folder / f"{number}", 50 - number) for number in range(6)]
+    studio.sweep()
+    assert [path.exists() for path in (refused, *visits)] == [False] * 4 + [True] * 3
+
+
+def test_an_upload_that_is_gone_is_asked_for_again(studio, tmp_path):
+    with pytest.raises(gr.Error, match=r"^'photo\.png is kept for a while only; upload it again"):
+        studio.show(str(tmp_path / "photo.png"), "small", "25 %")
+
+
+def test_a_taken_port_is_one_line(capsys, tmp_path, small_imager):
+    write_model(tmp_path / "small.safetensors", small_imager)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        arguments = ["app", "-m", str(tmp_path / "small.safetensors"), "--port", str(port)]
+        assert main(arguments) == 2
+    assert re.fullmatch(rf"tersense: .*:{port}.*--port\n", capsys.readouterr().err)
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """A server, as a user starts it."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "tersense", "app", "-m", "block-r25", "-m", "block-r10",
+               "--port", str(port), "--pixels", "20000"]  # fmt: skip
+    home = tmp_path_factory.mktemp("server")
+    surroundings = {**os.environ, "TMPDIR": str(home)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=surroundings) as server:
+        assert server.stdout
+        line = server.stdout.readline()
+        assert f"http://127.0.0.1:{port}" in line
+        yield f"http://127.0.0.1:{port}/"
+        server.terminate()
+    assert not [path for path in home.rglob("*") if path.is_file()]  # nobody's pictures stay
+
+
+@pytest.fixture(scope="module")
+def browser():
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    assert program, "the page is tested in Chromium: apt-get install chromium"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+def test_a_file_that_is_too_large_is_refused_by_the_server(address):
+    # Not only by the page: anybody can send a request.
+    too_large = bytes(tersense.app.state.MOST_BYTES + 2**20)
+    answer = httpx.post(f"{address}gradio_api/upload", files={"files": ("a.png", too_large)})
+    assert answer.status_code == 413
+    answer = httpx.post(f"{address}gradio_api/upload", files={"files": ("a.png", b"small")})
+    assert answer.status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../../../../etc/passwd", __file__])
+def test_files_of_the_server_cannot_be_asked_for(address, path):
+    answer = httpx.get(f"{address}gradio_api/file={path}")
+    assert answer.status_code in (403, 404)
+
+
+def test_the_page_in_a_browser(browser, address, tmp_path):
+    page = browser.new_page(viewport={"width": 1366, "height": 900})
+    page.set_default_timeout(60_000)
+    expect.set_options(timeout=60_000)
+    asked, failed = [], []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("pageerror", lambda error: failed.append(str(error)))
+
+    page.goto(address)  # a sample is there already
+    pixels = page.locator(".cards small").first
+    width = 173  # 451×300, shrunk to 20,000 pixels
+    expect(pixels).to_contain_text(f"{width}×115")
+
+    page.locator("#samples button").nth(2).click()
+    expect(pixels).to_contain_text("141×141")
+
+    photo = tmp_path / "odd photo.jpg"
+    Image.fromarray(data.coffee()[100:197, 200:331]).save(photo)
+    page.locator("#upload input").set_input_files(photo)
+    expect(pixels).to_contain_text("131×97")
+    expect(page.locator(".cards")).to_contain_text("block-r25")
+    page.locator("#rate").get_by_text("10 %").click()
+    expect(page.locator(".cards")).to_contain_text("block-r10")
+    assert page.locator(".cards dd").first.inner_text().endswith("dB")
+
+    handle = page.locator("#again .handle, #again [class*=handle], #again .outer").first
+    before = page.locator("#again img").last.evaluate("e => getComputedStyle(e).clipPath")
+    box = handle.bounding_box()
+    assert box
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(box["x"] - 120, box["y"] + box["height"] / 2, steps=4)
+    page.mouse.up()
+    assert page.locator("#again img").last.evaluate("e => getComputedStyle(e).clipPath") != before
+
+    with page.expect_download() as measured:
+        page.locator("#tsm").click()
+    with page.expect_download() as given:
+        page.locator("#png").click()
+    measured.value.save_as(tmp_path / "y.tsm")
+    given.value.save_as(tmp_path / "page.png")
+    assert main(["reconstruct", str(tmp_path / "y.tsm"), "-o", str(tmp_path / "cli.png")]) == 0
+    np.testing.assert_array_equal(
+        read_image(tmp_path / "cli.png"), read_image(tmp_path / "page.png")
+    )
+
+    assert {urlsplit(url).hostname for url in asked if not url.startswith(("data:", "blob:"))} == {
+        "127.0.0.1"
+    }
+    assert not failed
+    page.close()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\x89PNG\r\n\x1a\n and then nothing of the kind", "photo.png is not a readable image"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(21 * 2**20), "maximum allowed size"),
+    ],
+    ids=["damaged", "oversized"],
+)
+def test_a_bad_upload_gives_a_readable_message(browser, address, tmp_path, content, message):
+    (tmp_path / "photo.png").write_bytes(content)
+    page = browser.new_page()
+    page.goto(address)
+    page.locator("#upload input").set_input_files(tmp_path / "photo.png")
+    expect(page.get_by_text(message).first).to_be_visible(timeout=60_000)
+    page.close()
+
+
+def test_no_part_sticks_out_on_a_phone(browser, address):
+    page = browser.new_page(viewport={"width": 390, "height": 844})
+    page.goto(address)
+    page.locator(".cards dd").first.wait_for(timeout=60_000)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.close()
+
+
+def test_samples_are_there():
+    assert {read_image(path).ndim for path in SAMPLES} == {2, 3}

@@ -1,0 +1,300 @@
+"""The program as a user meets it."""
+
+import json
+import re
+
+import h5py
+import numpy as np
+import pytest
+from PIL import Image
+from skimage import data
+
+import tersense
+from tersense.cli.program import main
+from tersense.io.images import read_image, write_image
+from tersense.measurements.manifest import Manifest
+from tersense.measurements.measurements import Measurements
+from tersense.models.files import ZOO, names
+
+COMMANDS = (
+    "demo", "models", "info", "sense", "reconstruct", "evaluate", "train", "reproduce",
+    "bench sense", "bench reconstruct", "bench train", "bench methods",
+    "export verilog", "export c", "export matrix", "export patterns", "export onnx",
+    "plot training", "plot psnr", "plot patterns", "plot coverage", "plot strip", "app",
+)  # fmt: skip
+
+
+@pytest.fixture
+def photo(tmp_path):
+    path = tmp_path / "photo.png"
+    write_image(path, data.astronaut()[:70, 100:205])
+    return path
+
+
+def run(capsys, *arguments):
+    """Run a command and return its exit code and what it printed."""
+    code = main([str(a) for a in arguments])
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+def test_sense_then_reconstruct_gives_what_python_gives(capsys, tmp_path, photo):
+    y, out = tmp_path / "photo.tsm", tmp_path / "again.png"
+    assert run(capsys, "sense", photo, "-m", "paper-r25", "-o", y)[0] == 0
+    assert run(capsys, "reconstruct", y, "-o", out)[0] == 0
+    imager = tersense.load("paper-r25")
+    measured = imager.sense(read_image(photo))
+    np.testing.assert_array_equal(Measurements.load(y).values, measured.values)
+    np.testing.assert_array_equal(read_image(out), imager.reconstruct(measured))
+
+
+def test_evaluate_prints_and_writes_the_same_figures(capsys, tmp_path):
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    write_image(folder / "camera.png", data.camera()[:96, :96])
+    write_image(folder / "moon.png", data.moon()[:64, :96])
+    code, out, _ = run(capsys, "evaluate", folder, "--json", tmp_path / "r.json")
+    result = json.loads((tmp_path / "r.json").read_text())
+    assert code == 0
+    for image in [*result["images"], result["mean"]]:
+        assert f"{image['psnr']:.2f}" in out
+    assert "0.25 measurements a pixel" in out
+
+
+def test_evaluate_of_many_patches_prints_their_spread(capsys, tmp_path, rng):
+    path = tmp_path / "patches.h5"
+    with h5py.File(path, "w") as file:
+        file["patches"] = rng.integers(0, 256, (201, 1024), dtype=np.uint8)
+    code, out, _ = run(capsys, "evaluate", path, "--json", tmp_path / "r.json")
+    assert code == 0
+    result = json.loads((tmp_path / "r.json").read_text())
+    assert len(result["images"]) == 201
+    assert f"{result['spread']['psnr']['median']:.2f}" in out
+    assert f"{result['mean']['psnr']:.2f}" in out
+    assert out.count("\n") < 30
+
+
+def test_demo_writes_a_picture_and_a_table(capsys, tmp_path):
+    code, out, _ = run(capsys, "demo", "-o", tmp_path / "demo")
+    assert code == 0
+    assert "PSNR" in out
+    sheet = Image.open(tmp_path / "demo/demo.png")
+    assert sheet.width > 3 * 451
+    assert Measurements.load(tmp_path / "demo/photograph.tsm").header.mode == "RGB"
+
+
+def test_models_lists_what_is_built_in(capsys):
+    _, out, _ = run(capsys, "models")
+    for name in names():
+        assert name in out
+
+
+def test_info_states_the_figures(capsys):
+    _, out, _ = run(capsys, "info", "paper-r25")
+    for figure in ("256 of 32×32", "51 a pattern", "13,056 additions", "14.75 KiB", "6,831,104"):
+        assert figure in out
+    assert tersense.load("paper-r25").patterns.hash[:20] in out
+
+
+def test_info_states_the_figures_at_a_lower_rate(capsys):
+    _, out, _ = run(capsys, "info", "flex", "--rate", 0.1)
+    assert "102 of 32×32" in out
+    assert "0.09961 measurements a pixel" in out
+
+
+def test_info_states_the_figures_of_a_measurement_file(capsys, tmp_path):
+    picture, camera = data.astronaut()[:100, :70], tersense.load("flex").at_rate(0.1)
+    y = camera.sense(picture, bits=10, noise=3, seed=7)
+    y.save(tmp_path / "y.tsm")
+    code, out, _ = run(capsys, "info", tmp_path / "y.tsm")
+    assert code == 0
+    count = f"{3 * 102 * 4 * 3:,}"
+    for figure in (
+        "70×100, colour",
+        "102 of 32×32",
+        count,
+        "10 bits",
+        "deviation 3, seed 7",
+        "flex",
+    ):
+        assert figure in out
+
+
+def test_measurements_have_a_rate_of_their_own(capsys):
+    code, _, err = run(capsys, "info", "y.tsm", "--rate", 0.1)
+    assert code == 2
+    assert err == "tersense: Invalid value: y.tsm has a rate of its own; leave --rate out\n"
+
+
+def test_info_of_measurements_by_patterns_that_nobody_knows(capsys, tmp_path):
+    np.save(tmp_path / "mine.npy", np.eye(8, dtype=np.int8)[None])
+    tersense.load(tmp_path / "mine.npy").sense(data.camera()).save(tmp_path / "y.tsm")
+    _, out, _ = run(capsys, "info", tmp_path / "y.tsm")
+    assert "512×512, gray" in out
+    assert "exact" in out
+    assert "none added" in out
+    assert "none that comes with the package" in out
+
+
+def test_export_answers_what_a_designer_asks(capsys, tmp_path):
+    code, out, _ = run(capsys, "export", "verilog", "-m", "paper-r25", "-o", tmp_path / "out")
+    assert code == 0
+    for figure in ("13,056", "12.75", "14.75 KiB", "262,144", "256.00 KiB", "1024.00 KiB"):
+        assert figure in out
+    assert Manifest.read(tmp_path / "out").model == "paper-r25"
+
+
+def test_train_trains(capsys, tmp_path):
+    changes = {
+        "train.out": tmp_path / "run",
+        "train.epochs": 1,
+        "data.samples": 1000,
+        "train.batch": 100,
+        "reconstructor.hidden": "[16]",
+    }
+    sets = [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
+    code, _, err = run(capsys, "train", "configs/quick.toml", *sets)
+    assert code == 0
+    assert "10 steps" in err
+    assert tersense.load(tmp_path / "run/model.safetensors").phi.shape == (64, 16, 16)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_an_example(capsys, command):
+    code, out, _ = run(capsys, *command.split(), "--help")
+    assert code == 0
+    assert f"Example: tersense {command}" in out
+
+
+def test_version(capsys):
+    assert run(capsys, "--version") == (0, f"tersense {tersense.__version__}\n", "")
+
+
+def corrupt_image(tmp_path):
+    (tmp_path / "bad.png").write_bytes(b"\x89PNG\r\n\x1a\nnonsense")
+    return ["sense", tmp_path / "bad.png", "-o", tmp_path / "out.tsm"], "not a readable image"
+
+
+def missing_image(tmp_path):
+    return ["sense", tmp_path / "none.png", "-o", tmp_path / "out.tsm"], "no such image"
+
+
+def truncated_model(tmp_path):
+    whole = (ZOO / "paper-r25.safetensors").read_bytes()
+    (tmp_path / "cut.safetensors").write_bytes(whole[: len(whole) // 2])
+    arguments = ["sense", tmp_path / "photo.png", "-o", tmp_path / "out.tsm"]
+    return [*arguments, "-m", tmp_path / "cut.safetensors"], "not a usable model file"
+
+
+def unknown_model(tmp_path):
+    arguments = ["sense", tmp_path / "photo.png", "-o", tmp_path / "out.tsm"]
+    return [*arguments, "-m", "paper-r99"], "built in: block-r10, block-r25, flex, lapped-r01"
+
+
+def impossible_rate(tmp_path):
+    arguments = ["sense", tmp_path / "photo.png", "-o", tmp_path / "out.tsm"]
+    return [*arguments, "--rate", "0.6"], "rate 0.6 needs 614 rows, but lapped-r25 has 256"
+
+
+def rate_of_nothing(tmp_path):
+    arguments = ["sense", tmp_path / "photo.png", "-o", tmp_path / "out.tsm"]
+    return [*arguments, "--rate", "0"], "use one above 0"
+
+
+def rate_that_is_no_number(tmp_path):
+    arguments = ["sense", tmp_path / "photo.png", "-o", tmp_path / "out.tsm"]
+    return [*arguments, "--rate", "much"], "--rate.*number"
+
+
+def output_in_a_missing_folder(tmp_path):
+    return ["sense", tmp_path / "photo.png", "-o", tmp_path / "none/out.tsm"], "does not exist"
+
+
+def output_that_is_a_folder(tmp_path):
+    (tmp_path / "folder.json").mkdir()
+    return ["evaluate", tmp_path, "--json", tmp_path / "folder.json"], "is a folder"
+
+
+def measurements_of_other_patterns(tmp_path):
+    y = tersense.load("paper-r25").sense(np.zeros((8, 8), np.uint8))
+    alien = Measurements(y.values, type(y.header)(**{**vars(y.header), "phi": "ab" * 32}))
+    alien.save(tmp_path / "alien.tsm")
+    arguments = ["reconstruct", tmp_path / "alien.tsm", "-o", tmp_path / "out.png"]
+    own = tersense.load("paper-r25").patterns.hash[:12]
+    return [*arguments, "-m", "paper-r25"], rf"abababababab….*{own}…"
+
+
+def measurements_of_unknown_patterns(tmp_path):
+    arguments, _ = measurements_of_other_patterns(tmp_path)
+    return arguments[:-2], "no built-in model has the patterns abababababab"
+
+
+def no_measurements(tmp_path):
+    return ["reconstruct", tmp_path / "photo.png", "-o", tmp_path / "out.png"], "measurement file"
+
+
+def unknown_picture_format(tmp_path):
+    tersense.load("paper-r25").sense(np.zeros((8, 8), np.uint8)).save(tmp_path / "y.tsm")
+    return ["reconstruct", tmp_path / "y.tsm", "-o", tmp_path / "out.xyz"], "ending in one of"
+
+
+def empty_folder(tmp_path):
+    (tmp_path / "empty").mkdir()
+    return ["evaluate", tmp_path / "empty"], "no images"
+
+
+def unknown_option(tmp_path):
+    return ["evaluate", tmp_path, "--strid", "2"], "--strid"
+
+
+def unknown_setting(tmp_path):
+    return ["train", "configs/quick.toml", "--set", "train.epoch=3"], "did you mean epochs"
+
+
+def missing_config(tmp_path):
+    return ["train", tmp_path / "none.toml"], "cannot read"
+
+
+def no_training_data(tmp_path):
+    return ["train", "configs/paper.toml", "--set", f"train.out={tmp_path}/out"], "data.train"
+
+
+def no_gpu(tmp_path):
+    return ["evaluate", tmp_path, "--device", "tpu"], "auto, cpu or cuda"
+
+
+def export_into_a_folder_that_is_not_empty(tmp_path):
+    return ["export", "verilog", "-o", tmp_path], "not empty; name a new folder"
+
+
+def impossible_lanes(tmp_path):
+    return ["export", "verilog", "-o", tmp_path / "out", "--lanes", "3"], "a power of two"
+
+
+MISTAKES = [
+    corrupt_image, missing_image, truncated_model, unknown_model, impossible_rate, rate_of_nothing,
+    rate_that_is_no_number, output_in_a_missing_folder, output_that_is_a_folder,
+    measurements_of_other_patterns, measurements_of_unknown_patterns, no_measurements,
+    unknown_picture_format, empty_folder, unknown_option, unknown_setting, missing_config,
+    no_training_data, no_gpu, export_into_a_folder_that_is_not_empty, impossible_lanes,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_gets_one_clear_line_and_leaves_nothing(capsys, tmp_path, photo, mistake):
+    arguments, expected = mistake(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    code, out, err = run(capsys, *arguments)
+    assert code == 2
+    assert out == ""
+    assert re.search(expected, err)
+    assert err.count("\n") == 1
+    assert err.startswith("tersense: ")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_an_existing_result_survives_a_failed_command(capsys, tmp_path):
+    (tmp_path / "out.tsm").write_text("precious")
+    arguments, _ = corrupt_image(tmp_path)
+    run(capsys, *arguments)
+    assert (tmp_path / "out.tsm").read_text() == "precious"

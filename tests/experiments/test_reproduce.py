@@ -1,0 +1,275 @@
+"""The paper's tables, small: they run, resume, refuse to mix, and hold what they say."""
+
+import json
+import re
+import shutil
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+from skimage import data
+
+import tersense.experiments.runner
+from tersense.cli.program import main
+from tersense.errors import TersenseError
+from tersense.experiments.report import to_markdown
+from tersense.experiments.runner import run_experiment, run_table
+from tersense.experiments.tables import (
+    PUBLISHED_DENSITIES,
+    PUBLISHED_RATES,
+    TABLES,
+    Experiment,
+    Options,
+    choose_experiments,
+    protocols,
+    recipe,
+)
+from tersense.io.images import write_image
+from tersense.training.loop import Run
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    train, test = tmp_path_factory.mktemp("photos"), tmp_path_factory.mktemp("Stand-in")
+    write_image(train / "a.png", data.astronaut())
+    write_image(train / "b.png", data.coffee())
+    write_image(test / "camera.png", data.camera()[100:148, 200:240])
+    write_image(test / "moon.png", data.moon()[100:148, 200:240])
+    return train, test
+
+
+def quick(folders, out, **changes):
+    settings = {"epochs": 1, "quick": True, "device": "cpu"} | changes
+    return Options(folders[0], (folders[1],), out, **settings)
+
+
+def test_a_table_has_markdown_json_and_a_plot(folders, tmp_path, capsys):
+    arguments = ["reproduce", "sparsity", "--quick", "--epochs", "1", "-o", str(tmp_path / "out")]
+    folders_given = ["--train", str(folders[0]), "--test", str(folders[1])]
+    assert main([*arguments, *folders_given]) == 0
+    text = (tmp_path / "out/sparsity.md").read_text()
+    result = json.loads((tmp_path / "out/sparsity.json").read_text())
+    assert (tmp_path / "out/sparsity.png").read_bytes().startswith(b"\x89PNG")
+    for published in PUBLISHED_DENSITIES.values():
+        assert f"{published:.2f}" in text
+    for row in result["rows"]:
+        figures = row["sets"][folders[1].name]
+        assert f"{figures['overlapping']['mean']['psnr']:.2f}" in text
+        for image in figures["overlapping"]["images"]:
+            assert f"{image['psnr']:.2f}" in text
+    assert "not public" in text
+
+
+def test_the_comparison_runs_every_method(folders, tmp_path):
+    result = run_table("comparison", quick(folders, tmp_path), say=lambda text: None)
+    figures = {row["name"]: row["sets"][folders[1].name] for row in result["rows"]}
+    assert set(figures) == {
+        "r0.25-d0.05", "float", "random", "sda", "tv-5", "bp-5", "bp-dense"
+    }  # fmt: skip
+    assert "overlapping" not in figures["tv-5"]
+    for name in ("r0.25-d0.05", "float", "random", "tv-5", "bp-5", "bp-dense"):
+        assert figures[name]["own geometry"]["mean"]["psnr"] > 15, name
+    assert re.search(r"total variation.*–", to_markdown(result))
+
+
+def test_chosen_rows_by_one_protocol(folders, tmp_path):
+    arguments = ["reproduce", "comparison", "--quick", "--epochs", "1", "-o", str(tmp_path / "out")]
+    given = ["--train", str(folders[0]), "--test", str(folders[1])]
+    chosen = ["--only", "bp-dense", "--only", "tv-5", "--protocol", "own"]
+    assert main([*arguments, *given, *chosen]) == 0
+    result = json.loads((tmp_path / "out/comparison.json").read_text())
+    figures = {row["name"]: row["sets"][folders[1].name] for row in result["rows"]}
+    assert {name: set(f) for name, f in figures.items()} == {
+        "tv-5": {"own geometry"}, "bp-dense": {"own geometry"}
+    }  # fmt: skip
+    text = (tmp_path / "out/comparison.md").read_text()
+    for row in figures.values():
+        assert f"– ({row['own geometry']['mean']['psnr']:.2f})" in text
+        for image in row["own geometry"]["images"]:
+            assert f"{image['psnr']:.2f}" in text
+    assert (tmp_path / "out/comparison.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_result_by_one_protocol_does_not_pass_for_both(folders, tmp_path):
+    options = quick(folders, tmp_path, only=("bp-dense",), protocol="own")
+    run_table("comparison", options, lambda text: None)
+    with pytest.raises(TersenseError, match="other settings, data or protocol"):
+        run_table("comparison", replace(options, protocol="both"), lambda text: None)
+
+
+def test_rows_that_do_not_exist_or_cannot_be_measured_are_refused(folders, tmp_path):
+    rows = TABLES["comparison"]()
+    with pytest.raises(TersenseError, match=r"called bp-dens; did you mean bp-dense\?"):
+        choose_experiments(rows, quick(folders, tmp_path, only=("bp-dens",)))
+    overlapping = quick(folders, tmp_path, only=("bp-5", "tv-5"), protocol="overlapping")
+    with pytest.raises(TersenseError, match="--protocol own"):
+        choose_experiments(rows, overlapping)
+    all_possible = choose_experiments(rows, replace(overlapping, only=()))
+    assert {e.name for e in rows} - {e.name for e in all_possible} == {"tv-5"}
+    assert all(set(protocols(e, overlapping)) == {"overlapping"} for e in all_possible)
+
+
+@pytest.mark.parametrize(("epochs", "fifth", "half"), [(50, 10, 25), (10, 2, 5), (3, 1, 2)])
+def test_frozen_rows_scale_with_the_budget(folders, tmp_path, epochs, fifth, half):
+    options = Options(folders[0], (folders[1],), tmp_path, epochs=epochs, device="cpu")
+    frozen = [recipe(e, options).train.freeze_epochs for e in TABLES["ablations"]()]
+    assert frozen == [0, 0, 0, 0, 0, 0, fifth, half]
+    assert all(recipe(e, options).train.freeze_epochs == half for e in TABLES["frozen"]())
+
+
+def test_frozen_patterns_are_table_2_with_folders_of_their_own(folders, tmp_path):
+    options = Options(folders[0], (folders[1],), tmp_path, device="cpu")
+    moving, frozen = TABLES["sparsity"](), TABLES["frozen"]()
+    for one, other in zip(moving, frozen, strict=True):
+        before, after = asdict(recipe(one, options)), asdict(recipe(other, options))
+        assert before["train"].pop("freeze_epochs") == 0
+        assert after["train"].pop("freeze_epochs") == 25
+        assert before["train"].pop("out") != after["train"].pop("out")
+        assert before == after
+        assert one.published == other.published
+    # the ablation and the table are one experiment, trained once
+    assert {e.name for e in frozen} & {e.name for e in TABLES["ablations"]()} == {
+        "r0.25-d0.05-frozen0.5"
+    }
+
+
+def test_patterns_stay_after_their_share_of_the_training(folders, tmp_path):
+    """Trained further from the moment of freezing, the same patterns come out."""
+    whole = Experiment("whole", "whole", learned=0.5)
+    run_experiment(whole, quick(folders, tmp_path, epochs=4))
+    early = Experiment("early", "early")
+    run_experiment(early, quick(folders, tmp_path, epochs=2))
+    phi = [tersense.load(str(tmp_path / name)).phi for name in ("whole", "early")]
+    np.testing.assert_array_equal(*phi)
+
+
+def test_what_is_done_is_not_done_again(folders, tmp_path, monkeypatch):
+    options = quick(folders, tmp_path)
+    experiments = TABLES["rates"]()[:2]
+    run_table("rates", options, lambda text: None, experiments)
+    (tmp_path / experiments[1].name / "result.json").unlink()
+    done = []
+    honest = run_experiment
+    monkeypatch.setattr(
+        tersense.experiments.runner,
+        "run_experiment",
+        lambda e, o: (done.append(e.name), honest(e, o))[1],
+    )
+    run_table("rates", options, lambda text: None, experiments)
+    assert done == [experiments[1].name]
+
+
+def test_an_interrupted_training_goes_on(folders, tmp_path):
+    experiment = TABLES["rates"]()[0]
+    whole = run_experiment(experiment, quick(folders, tmp_path / "whole", epochs=3))
+    run_experiment(experiment, quick(folders, tmp_path / "parts", epochs=1))
+    (tmp_path / "parts" / experiment.name / "result.json").unlink()
+    parts = run_experiment(experiment, quick(folders, tmp_path / "parts", epochs=3))
+    assert parts["steps"] == whole["steps"]
+    assert parts["sets"][folders[1].name]["own geometry"]["mean"] == pytest.approx(
+        whole["sets"][folders[1].name]["own geometry"]["mean"]
+    )
+
+
+def test_results_of_another_protocol_are_not_mixed_in(folders, tmp_path):
+    experiments = TABLES["rates"]()[:1]
+    run_table("rates", quick(folders, tmp_path), lambda text: None, experiments)
+    with pytest.raises(TersenseError, match="other settings, data or protocol"):
+        run_table("rates", quick(folders, tmp_path, epochs=2), lambda text: None, experiments)
+
+
+@pytest.mark.parametrize("which", ["train", "test"])
+def test_results_on_other_pictures_of_the_same_folder_are_not_mixed_in(folders, tmp_path, which):
+    train, test = tmp_path / "photos", tmp_path / "Set"
+    shutil.copytree(folders[0], train)
+    shutil.copytree(folders[1], test)
+    experiments = TABLES["rates"]()[:1]
+    options = quick((train, test), tmp_path / "out")
+    run_table("rates", options, lambda text: None, experiments)
+    run_table("rates", options, lambda text: None, experiments)
+    write_image({"train": train / "c.png", "test": test / "moon.png"}[which], data.camera())
+    with pytest.raises(TersenseError, match=r"other settings, data or protocol \(pictures\)"):
+        run_table("rates", options, lambda text: None, experiments)
+
+
+def test_results_of_before_pictures_were_noted_still_count(folders, tmp_path):
+    experiments = TABLES["rates"]()[:1]
+    options = quick(folders, tmp_path)
+    run_table("rates", options, lambda text: None, experiments)
+    path = tmp_path / experiments[0].name / "result.json"
+    result = json.loads(path.read_text())
+    del result["protocol"]["pictures"]
+    path.write_text(json.dumps(result))
+    done = []
+    run_table("rates", options, done.append, experiments)
+    assert done == [f"{experiments[0].label}: done before"]
+
+
+def test_experiments_side_by_side_give_the_same_figures(folders, tmp_path):
+    experiments = TABLES["rates"]()[:2]
+    figures = []
+    for name, parallel in (("one", 1), ("two", 2)):
+        options = quick(folders, tmp_path / name, parallel=parallel)
+        result = run_table("rates", options, lambda text: None, experiments)
+        means = [r["sets"][folders[1].name]["own geometry"]["mean"] for r in result["rows"]]
+        figures.append([mean["psnr"] for mean in means])
+    assert figures[0] == pytest.approx(figures[1])
+
+
+def test_the_recipes_are_the_papers(folders, tmp_path):
+    options = Options(folders[0], (folders[1],), tmp_path, device="cpu")
+    for rate, experiment in zip(PUBLISHED_RATES, TABLES["rates"](), strict=True):
+        config = recipe(experiment, options)
+        assert config.sensing.rate == int(1024 * rate) / 1024
+        assert config.sensing.density == 0.1
+        assert (config.train.epochs, config.train.batch, config.data.samples) == (50, 5000, 5e6)
+        assert (config.train.lr, config.train.lr_decay, config.train.lr_decay_epochs) == (
+            0.01, 0.6, 5,
+        )  # fmt: skip
+
+
+def test_losses_on_training_and_unseen_crops_are_told(folders, tmp_path):
+    result = run_experiment(Experiment("plain", "plain"), quick(folders, tmp_path))
+    assert 0 < result["training_loss"] < 64
+    assert np.isfinite(result["unseen_loss"][folders[1].name])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nothing"],
+        ["rates", "--epochs", "0"],
+        ["rates", "--parallel", "0"],
+        ["rates", "--protocol", "mine"],
+        ["rates", "--only", "r9"],
+    ],
+)
+def test_impossible_requests_are_one_line(folders, tmp_path, capsys, arguments):
+    given = ["--train", str(folders[0]), "--test", str(folders[1]), "-o", str(tmp_path / "out")]
+    assert main(["reproduce", *arguments, *given]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_interrupted_experiment_is_not_recorded_as_done(folders, tmp_path, monkeypatch):
+    experiment = TABLES["rates"]()[0]
+    options = quick(folders, tmp_path)
+    honest = Run._train_epoch
+
+    def interrupted(self, train_step, epoch, done, limit, stop):
+        return honest(self, train_step, epoch, done, limit, lambda: self.step >= 5)
+
+    monkeypatch.setattr(Run, "_train_epoch", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_experiment(experiment, options)
+    assert not (tmp_path / experiment.name / "result.json").exists()
+    monkeypatch.undo()
+    assert run_experiment(experiment, options)["steps"] == 40
+
+
+def test_missing_and_equally_named_test_folders_are_refused_before_training(folders, tmp_path):
+    for tests in ((tmp_path / "none",), (folders[1], folders[1])):
+        options = Options(folders[0], tests, tmp_path / "out", quick=True)
+        with pytest.raises(TersenseError, match=r"not a folder|same name"):
+            run_table("rates", options, lambda text: None)
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,215 @@
+"""The exported Verilog in a simulator, with stalls on both ports, and in a synthesizer."""
+
+import json
+import re
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tersense
+from cameras import camera_of, random_camera
+from tersense.export.base import export
+from tersense.export.microcode import compile_program
+from tools import run_tool
+
+SOURCES = ("encoder.v", *(f"tersense_{n}.v" for n in ("encoder", "scan", "lane", "counter", "rom")))
+
+
+def build(folder):
+    run_tool(folder, "iverilog", "-g2005", "-Wall", "-o", "sim", "testbench.v", *SOURCES)
+
+
+def simulate(folder, stall=50, seed=1):
+    """Run the testbench; return the clocks it took and the measurements it got."""
+    printed = run_tool(folder, "vvp", "sim", f"+stall={stall}", f"+seed={seed}", "+out=y.txt")
+    verdict = re.search(r"PASS: \d+ measurements, (\d+) clocks", printed)
+    assert verdict, printed
+    return int(verdict[1]), np.loadtxt(folder / "y.txt", dtype=np.int64)
+
+
+def sense_all(imager, pictures):
+    """Return the measurements of pictures in the order in which the encoder gives them."""
+    return np.concatenate(
+        [imager.sense(picture).values.transpose(1, 2, 0).ravel() for picture in pictures]
+    )
+
+
+def read_test(folder):
+    """Return the pictures (N, H, V) of the testbench, as its files have them."""
+    text = (folder / "test_sizes.vh").read_text()
+    sizes = {name: int(value) for name, value in re.findall(r"localparam (\w+) = (\d+);", text)}
+    pixels = [int(word, 16) for word in (folder / "test_pixels.mem").read_text().split()]
+    return np.array(pixels, np.uint8).reshape(-1, sizes["HEIGHT"], sizes["WIDTH"])
+
+
+def check(imager, folder, lanes, stalls=(50,)):
+    """Export, simulate with some stalls, and compare every measurement with `sense`."""
+    manifest, _ = export("verilog", imager, folder, lanes=lanes)
+    expected = sense_all(imager, read_test(folder))
+    build(folder)
+    for seed, stall in enumerate(stalls):
+        clocks, y = simulate(folder, stall, seed)
+        np.testing.assert_array_equal(y, expected)
+    return manifest, clocks * len(imager.patterns) / len(y)
+
+
+@pytest.mark.parametrize("lanes", [1, 16])
+def test_the_shipped_camera_at_full_size(tmp_path, lanes):
+    imager = tersense.load("paper-r25")
+    assert imager.phi.shape == (256, 32, 32)
+    manifest, clocks = check(imager, tmp_path / "out", lanes, stalls=(50, 0))
+    assert clocks == pytest.approx(manifest.details["clocks_per_window"], rel=0.002)
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_a_lapped_camera_of_ordinary_size(tmp_path, rng, lanes):
+    phi = np.zeros((64, 32 * 32), np.int8)
+    for row in phi:
+        row[rng.choice(32 * 32, 51, replace=False)] = rng.choice([-1, 1], 51)
+    check(camera_of(phi.reshape(64, 32, 32), 16), tmp_path / "out", lanes)
+
+
+GEOMETRIES = [
+    # m, W, S, density
+    (16, 8, 8, 0.2),
+    (16, 8, 4, 0.2),
+    (13, 8, 8, 0.5),
+    (20, 6, 2, 0.3),  # nine windows a pixel
+    (7, 9, 4, 0.3),  # the stride does not divide the window
+    (5, 7, 5, 0.4),  # an uneven border
+    (33, 5, 5, 1.0),  # dense
+    (1, 4, 4, 1.0),  # the same accumulator at every clock
+    (1, 4, 2, 1.0),
+    (3, 1, 1, 1.0),
+    (40, 8, 8, 0.02),  # empty patterns, pixels that nobody looks at
+]
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 4, 16])
+@pytest.mark.parametrize(("m", "window", "stride", "density"), GEOMETRIES)
+def test_small_cameras_of_many_geometries(tmp_path, m, window, stride, density, lanes):
+    imager = random_camera(m, window, stride, density, seed=m)
+    check(imager, tmp_path / "out", lanes, stalls=(0, 50, 85))
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_patterns_of_nothing_give_zero(tmp_path, lanes):
+    check(camera_of(np.zeros((3, 4, 4), np.int8), 4), tmp_path / "out", lanes)
+
+
+# Whether the testbench would notice.
+
+BLOCKS, LAPPED = (3, 6, 6, 0.7), (3, 6, 2, 0.7)
+FAULTS = {
+    "forwarding": (BLOCKS, "lane", "repeated ? previous : loaded", "loaded"),
+    "first touch": (BLOCKS, "lane", "starting <= first", "starting <= 1'b0"),
+    "sign": (BLOCKS, "lane", "subtract ? negative : positive", "positive"),
+    "border": (LAPPED, "scan", "in_picture ? pixel : 8'd0", "pixel"),
+    "window that is not there": (LAPPED, "scan", "&& window_across < ACROSS", ""),
+    "window rows that take turns": (LAPPED, "scan", "turn >= b ? turn - b", "b >= 0 ? turn"),
+    "held input": (LAPPED, "scan", "job_ready && pixel_last", "job_ready"),
+    "steps of a pixel": (BLOCKS, "encoder", "fetched_steps - 1'b1", "fetched_steps"),
+    "wait for the steps": (BLOCKS, "encoder", "!issuing && !decoding", "1'b1"),
+    "wait for the read-out": (BLOCKS, "encoder", "!ending && !reading", "!ending"),
+    "held output": (BLOCKS, "encoder", "= !y_valid || y_ready", "= 1'b1"),
+    "last": (BLOCKS, "encoder", "<= located_last", "<= row_last"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_testbench_notices_a_fault(tmp_path, fault):
+    geometry, name, right, wrong = FAULTS[fault]
+    folder = tmp_path / "out"
+    export("verilog", random_camera(*geometry), folder)
+    path = folder / f"tersense_{name}.v"
+    source = path.read_text()
+    assert source.count(right) == 1
+    path.write_text(source.replace(right, wrong))
+    build(folder)
+    assert "FAIL" in run_tool(folder, "vvp", "sim")
+
+
+def test_all_forms_of_a_memory_hold_the_same(tmp_path):
+    export("verilog", random_camera(16, 8, 8), tmp_path / "out", lanes=4)
+    for name in ("program", "pointer", "order"):
+        mem, coe, mif = (
+            (tmp_path / f"out/{name}.{form}").read_text() for form in ("mem", "coe", "mif")
+        )
+        words = mem.split()
+        head, vector = coe.split("memory_initialization_vector=")
+        assert "radix=16;" in head
+        assert vector.strip().rstrip(";").split(",\n") == words
+        assert re.findall(r"^(\d+) : (\w+);$", mif, re.M) == [
+            (str(place), word) for place, word in enumerate(words)
+        ]
+        assert f"DEPTH = {len(words)};" in mif
+        bits = int(re.search(r"WIDTH = (\d+);", mif)[1])
+        assert 0 < max(int(word, 16) for word in words) < 2**bits
+
+
+def test_rows_are_dealt_to_lanes_such_that_windows_take_fewer_steps():
+    patterns = tersense.load("paper-r25").patterns
+    support = (patterns.phi != 0).reshape(256, -1)
+    in_turn = np.stack([support[lane::16].sum(axis=0) for lane in range(16)])
+    assert compile_program(patterns, 16).clocks < 0.75 * in_turn.max(axis=0).sum()
+    assert compile_program(patterns, 1).clocks == patterns.nonzeros
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"lanes": 0}, {"lanes": 3}, {"lanes": 128}, {"width": 0}, {"height": 10**6}],
+    ids=str,
+)
+def test_impossible_options_are_refused(tmp_path, small_imager, refused, options):
+    with refused(next(iter(options.values()))):
+        export("verilog", small_imager, tmp_path / "out", **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+# Synthesis.
+
+
+def synthesize(folder, command):
+    """Return how many cells of each kind the encoder has; write it as Verilog too."""
+    reading = f"read_verilog {' '.join(SOURCES)}"
+    writing = "write_verilog -noattr netlist.v; write_json cells.json"
+    run_tool(folder, "yosys", "-q", "-p", f"{reading}; {command} -top encoder; {writing}")
+    cells = json.loads((folder / "cells.json").read_text())["modules"]["encoder"]["cells"]
+    return Counter(cell["type"] for cell in cells.values())
+
+
+def test_the_shipped_camera_is_small_and_multiplies_nothing(tmp_path):
+    export("verilog", tersense.load("paper-r25"), tmp_path / "out", width=32, height=32)
+    cells = synthesize(tmp_path / "out", "synth_ecp5")
+    assert cells["LUT4"] < 400
+    assert 0 < cells["DP16KD"] < 12
+    assert not any("MULT" in kind or "ALU" in kind for kind in cells)
+
+
+@pytest.mark.parametrize(("stride", "lanes"), [(16, 4), (8, 16)])
+def test_no_geometry_needs_a_multiplier(tmp_path, stride, lanes):
+    imager = random_camera(24, 16, stride, 0.1)
+    export("verilog", imager, tmp_path / "out", lanes=lanes, width=100, height=70)
+    cells = synthesize(tmp_path / "out", "synth_ecp5")
+    assert cells["TRELLIS_FF"] > 0
+    assert not any("MULT" in kind or "ALU" in kind for kind in cells)
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_the_synthesized_netlist_gives_the_same_measurements(tmp_path, lanes):
+    imager, folder = random_camera(12, 8, 4), tmp_path / "out"
+    export("verilog", imager, folder, lanes=lanes)
+    pictures = read_test(folder)
+    size = f"-set WIDTH {pictures.shape[2]} -set HEIGHT {pictures.shape[1]}"
+    cells = synthesize(folder, f"chparam {size} encoder; synth_ice40")
+    assert cells["SB_RAM40_4K"] > 0
+    bench = (folder / "testbench.v").read_text()
+    (folder / "bench.v").write_text(re.sub(r"encoder #\(.*\) dut", "encoder dut", bench))
+    models = Path(shutil.which("yosys")).parents[1] / "share/yosys/ice40/cells_sim.v"
+    defaults = "-DNO_ICE40_DEFAULT_ASSIGNMENTS"
+    run_tool(folder, "iverilog", defaults, "-o", "sim", "bench.v", "netlist.v", str(models))
+    _, y = simulate(folder)
+    np.testing.assert_array_equal(y, sense_all(imager, pictures))

@@ -1,0 +1,246 @@
+"""The camera in deepinv: its checks pass, its solvers run, and it evaluates our networks."""
+
+import runpy
+import warnings
+from pathlib import Path
+
+import deepinv as dinv
+import numpy as np
+import pytest
+import torch
+from skimage import data
+
+import tersense
+from tersense.interop.deepinv import Readout, TernaryPhysics, TernaryReconstructor
+from tersense.reconstruction.classical import random_patterns
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+# (m, window, density, stride, picture): whole blocks, cut ones, one smaller than a window, lapped
+# windows of several overlaps, an odd window, and cut windows with more patterns than pixels.
+CAMERAS = [
+    (20, 8, 0.2, 8, (16, 24)),
+    (20, 8, 0.2, 8, (19, 21)),
+    (20, 8, 0.2, 8, (5, 3)),
+    (5, 8, 0.3, 4, (18, 15)),
+    (2, 8, 0.3, 2, (13, 12)),
+    (4, 7, 0.3, 3, (14, 13)),
+]
+
+
+def make(camera, channels=1, **options):
+    m, window, density, stride, size = camera
+    patterns = random_patterns(m, window, density, stride, seed=3)
+    return TernaryPhysics(patterns, (channels, *size), **options)
+
+
+def as_matrix(linear, shape):
+    """Return a linear map of (N, *shape) as a plain matrix."""
+    units = torch.eye(int(np.prod(shape)), dtype=torch.float64).view(-1, *shape)
+    return linear(units).flatten(1).T.numpy()
+
+
+@pytest.fixture(params=CAMERAS, ids=str)
+def camera(request):
+    return request.param
+
+
+def test_the_adjoint_is_one(camera):
+    physics = make(camera, channels=3)
+    x = torch.rand(2, 3, *camera[-1])
+    assert physics.adjointness_test(x) < 1e-5
+    automatic = dinv.physics.adjoint_function(physics.A, x.shape)
+    y = torch.randn_like(physics.A(x))
+    torch.testing.assert_close(physics.A_adjoint(y), automatic(y))
+
+
+def test_the_norm_is_one(camera):
+    physics = make(camera)
+    x = torch.zeros(1, 1, *camera[-1])
+    assert float(physics.compute_sqnorm(x, max_iter=300, tol=1e-5, verbose=False)) == (
+        pytest.approx(1, abs=0.01)
+    )
+
+
+def test_without_normalising_it_is_the_camera_itself(small_imager):
+    picture = data.camera()[100:129, 200:250]
+    physics = TernaryPhysics(small_imager.patterns, (1, 29, 50), normalize=False)
+    y = physics(torch.from_numpy(picture)[None, None].float())
+    np.testing.assert_array_equal(y[0, 0].numpy(), small_imager.sense(picture).values)
+
+
+def test_the_inverse_is_that_of_moore_and_penrose(camera):
+    physics = make(camera).double()
+    picture = (1, *camera[-1])
+    forward = as_matrix(physics.A, picture)
+    measured = tuple(physics.A(torch.zeros(1, *picture, dtype=torch.float64)).shape[1:])
+    inverse = as_matrix(lambda y: physics.A_dagger(y, tol=1e-13), measured)
+    for product in (forward @ inverse, inverse @ forward):
+        np.testing.assert_allclose(product, product.T, atol=1e-8)
+    np.testing.assert_allclose(forward @ inverse @ forward, forward, atol=1e-8)
+    np.testing.assert_allclose(inverse @ forward @ inverse, inverse, atol=1e-7)
+
+
+def test_deepinvs_own_check_of_the_inverse_passes(camera):
+    physics = make(camera)
+    x = torch.randn(1, 1, *camera[-1], generator=torch.Generator().manual_seed(0))
+    r = physics.A_adjoint(physics.A(x))
+    found = physics.A_dagger(physics.A(r), "lsqr", tol=0.0001, max_iter=200, verbose=True)
+    assert float((found - r).norm() / r.norm()) < 0.05
+
+
+def test_copies_stacks_and_proximal_steps_work(camera):
+    physics = make(camera)
+    x = torch.rand(2, 1, *camera[-1])
+    y = physics(x)
+    torch.testing.assert_close(physics.clone()(x), y)
+    both = physics.stack(dinv.physics.Denoising())
+    assert both.adjointness_test(x) < 1e-5
+    near = physics.prox_l2(torch.zeros_like(x), y, gamma=1.0)
+    torch.testing.assert_close(near + physics.A_adjoint(physics.A(near) - y), 0 * x, atol=1e-3,
+                               rtol=0)  # fmt: skip
+
+
+def test_gradients_flow_through_the_inverse(camera):
+    physics = make(camera).double()
+    y = physics.A(torch.rand(1, 1, *camera[-1], dtype=torch.float64)).requires_grad_()
+    assert torch.autograd.gradcheck(
+        lambda y: physics.A_dagger(y, tol=1e-12), (y,), fast_mode=True, atol=1e-4
+    )
+
+
+def test_an_inverse_that_is_not_found_in_time_says_so():
+    physics = make(CAMERAS[3])
+    y = torch.randn_like(physics.A(torch.rand(1, 1, 18, 15)))
+    with pytest.warns(RuntimeWarning, match="after 2 steps"):
+        physics.A_dagger(y, max_iter=2)
+
+
+def test_noise_comes_before_the_readout(small_imager):
+    physics = TernaryPhysics(small_imager.patterns, (1, 64, 64))
+    x = torch.rand(4, 1, 64, 64)
+    sigma = float(4 * physics.scale / 255)
+    physics.noise_model = dinv.physics.GaussianNoise(sigma)
+    noise = physics.to_camera(physics(x) - physics.A(x))
+    assert float(noise.std()) == pytest.approx(4, rel=0.05)  # in pixel values
+    physics.sensor_model = Readout(physics, bits=6)
+    codes = physics.to_camera(physics(x)) / physics.sensor_model.step
+    torch.testing.assert_close(codes, codes.round(), atol=1e-3, rtol=0)
+    assert len(codes.round().unique()) <= 2**6 - 1
+
+
+@pytest.mark.parametrize("bits", [2, 5, 12, 32])
+def test_the_readout_is_that_of_the_camera(small_imager, bits):
+    picture = data.coffee()[50:113, 90:151]
+    physics = TernaryPhysics(small_imager.patterns, (3, 63, 61))
+    physics.sensor_model = Readout(physics, bits)
+    x = torch.from_numpy(picture).movedim(-1, 0)[None].double() / 255
+    measured = small_imager.sense(picture, bits=bits)
+    expected = measured.values * measured.header.step
+    np.testing.assert_allclose(physics.to_camera(physics.double()(x))[0].numpy(), expected,
+                               rtol=1e-5, atol=1e-3)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["paper-r25", "block-r25"])
+@pytest.mark.parametrize("colour", [False, True])
+def test_our_networks_give_in_deepinv_what_they_give_here(name, colour):
+    imager = tersense.load(name)
+    picture = data.coffee()[50:120, 90:190]
+    picture = picture if colour else picture[..., 0]
+    channels = 3 if colour else 1
+    measurements = imager.sense(picture)
+    physics = TernaryPhysics(imager.patterns, (channels, 70, 100))
+    with torch.no_grad():
+        x = TernaryReconstructor(imager)(physics.from_camera(measurements), physics)
+    planes = x[0].movedim(0, -1).numpy() if colour else x[0, 0].numpy()
+    np.testing.assert_allclose(255 * planes, imager.estimate(measurements), atol=0.02)
+
+
+def test_deepinv_evaluates_our_network(small_imager):
+    physics = TernaryPhysics(small_imager.patterns, (1, 40, 40))
+    pictures = torch.from_numpy(data.camera()[:40, :400]).float().div(255).split(40, dim=1)
+    pairs = [(picture[None], physics(picture[None, None])[0]) for picture in pictures]
+    model = TernaryReconstructor(small_imager)
+    figures = dinv.test(
+        model, torch.utils.data.DataLoader(pairs, batch_size=5), physics,
+        metrics=dinv.metric.PSNR(), verbose=False, show_progress_bar=False,
+    )  # fmt: skip
+    from tersense.evaluation.metrics import psnr
+
+    own = []
+    for picture in pictures:
+        pixels = (255 * picture).round().to(torch.uint8).numpy()
+        own.append(psnr(small_imager.estimate(small_imager.sense(pixels)), pixels))
+    assert figures["PSNR"] == pytest.approx(np.mean(own), abs=0.01)
+
+
+def test_deepinv_can_train_our_network_further(small_imager):
+    physics = TernaryPhysics(small_imager.patterns, (1, 16, 16))
+    model = TernaryReconstructor(small_imager).train()
+    x = torch.rand(8, 1, 16, 16)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    losses = []
+    for _ in range(30):
+        loss = dinv.loss.SupLoss()(x_net=model(physics(x), physics), x=x).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.8 * losses[0]
+
+
+def test_a_solver_of_deepinv_agrees_with_the_measurements():
+    physics = make(CAMERAS[0])
+    x = torch.rand(1, 1, 16, 24)
+    y = physics(x)
+    solver = dinv.optim.FISTA(
+        data_fidelity=dinv.optim.L2(), prior=dinv.optim.TVPrior(n_it_max=20), lambda_reg=1e-5,
+        stepsize=1.0, max_iter=100,
+    )  # fmt: skip
+    with torch.no_grad():
+        estimate = solver(y, physics)
+    assert float((physics.A(estimate) - y).norm() / y.norm()) < 0.01
+
+
+def test_the_patterns_can_be_exchanged(small_imager, make_imager):
+    other = make_imager(seed=1)
+    physics = TernaryPhysics(small_imager.patterns, (1, 16, 16), normalize=False)
+    physics.update(phi=other.operator.phi)
+    x = torch.rand(1, 1, 16, 16)
+    torch.testing.assert_close(physics(x)[0], other.operator.forward(x[0]))
+
+
+def test_other_patterns_sizes_and_physics_are_refused(small_imager, make_imager, refused):
+    physics = TernaryPhysics(small_imager.patterns, (1, 16, 24))
+    other = make_imager(seed=1)
+    y = physics(torch.rand(1, 1, 16, 24))
+    with refused("other patterns"):
+        TernaryReconstructor(other)(y, physics)
+    with refused(other.patterns.hash[:12], small_imager.patterns.hash[:12]):
+        physics.from_camera(other.sense(np.zeros((16, 24), np.uint8)))
+    with refused("(1, 17, 24)", "(1, 16, 24)"):
+        physics.from_camera(small_imager.sense(np.zeros((17, 24), np.uint8)))
+    with pytest.raises(ValueError, match=r"senses \(1, 16, 24\), not \(1, 24, 16\)"):
+        physics(torch.rand(1, 1, 24, 16))
+    with pytest.raises(TypeError, match="TernaryPhysics"):
+        TernaryReconstructor(small_imager)(y, dinv.physics.Denoising())
+
+
+def test_building_it_disturbs_nobody():
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make(CAMERAS[3])
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_the_example_compares_solvers(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr("sys.argv", ["deepinv_solvers.py", str(tmp_path / "sheet.png")])
+    runpy.run_path(str(EXAMPLES / "deepinv_solvers.py"), run_name="__main__")
+    lines = [line.rsplit(maxsplit=4) for line in capsys.readouterr().out.splitlines()]
+    quality = {name.strip(): float(psnr) for name, psnr, *_ in lines}
+    assert quality["pseudoinverse"] < quality["wavelets (db4)"] < quality["tersense"]
+    assert quality["pseudoinverse"] < quality["total variation"] < quality["tersense"]
+    assert (tmp_path / "sheet.png").exists()

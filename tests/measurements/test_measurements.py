@@ -1,0 +1,319 @@
+"""The measurement file: exact, small, and never believed before it is checked."""
+
+import hashlib
+import json
+import re
+import tracemalloc
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import load_file
+
+import tersense
+from tersense.errors import TersenseError
+from tersense.measurements.measurements import Header, MeasuredValues, Measurements
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+HEADER = Header(
+    height=20, width=30, mode="L", window=8, stride=8, patterns=3, phi="ab" * 32
+)  # 3×4 windows
+
+
+def measured(header=HEADER, low=-300, high=300, seed=0):
+    values = np.random.default_rng(seed).integers(low, high, header.shape, dtype=np.int32)
+    return Measurements(values, header)
+
+
+@pytest.fixture(scope="module")
+def content():
+    return measured().to_bytes()
+
+
+def load_bytes(tmp_path, content):
+    path = tmp_path / "y.tsm"
+    path.write_bytes(content)
+    return Measurements.load(path)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.integers(1, 40), st.integers(1, 40), st.sampled_from(["L", "RGB"]),
+    st.integers(1, 9), st.integers(1, 4), st.sampled_from([1, 100, 30_000, 2_000_000]),
+)  # fmt: skip
+def test_round_trip(tmp_path_factory, height, width, mode, window, patterns, largest):
+    header = Header(height, width, mode, window, max(1, window // 2), patterns, "cd" * 32)
+    y = measured(header, -largest, largest)
+    again = load_bytes(tmp_path_factory.mktemp("y"), y.to_bytes())
+    np.testing.assert_array_equal(again.values, y.values)
+    assert again.header == header
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "stored"),
+    [(-128, 127, np.int8), (-128, 128, np.int16), (-32769, 0, np.int32), (0, 32767, np.int16)],
+)
+def test_the_smallest_type_is_stored(tmp_path, low, high, stored):
+    y = measured()
+    y.values[0, 0, :2] = low, high
+    y.values[...] = np.clip(y.values, low, high)
+    y.save(tmp_path / "y.tsm")
+    assert load_file(tmp_path / "y.tsm")["y"].dtype == stored
+    np.testing.assert_array_equal(Measurements.load(tmp_path / "y.tsm").values, y.values)
+
+
+def test_files_of_the_first_version_stay_readable():
+    y = Measurements.load(GOLDEN / "measurements-v1.tsm")
+    assert y.header == Header(5, 7, "RGB", 4, 2, 2, "0123456789abcdef" * 4, 9, 2.5, 1.5, 11, 1)
+    expected = np.arange(3 * 2 * 3 * 4) * 7 % 511 - 255
+    np.testing.assert_array_equal(y.values.ravel(), expected)
+    assert y.to_bytes() == (GOLDEN / "measurements-v1.tsm").read_bytes()
+
+
+def test_flipping_any_single_byte_is_detected(tmp_path, content):
+    for place in range(len(content)):
+        for flip in (0x01, 0x20, 0xFF):
+            damaged = bytearray(content)
+            damaged[place] ^= flip
+            with pytest.raises(TersenseError):
+                load_bytes(tmp_path, bytes(damaged))
+
+
+def resealed(header_edit, content):
+    """Edit the header and give the file a checksum that is right again."""
+    length = int.from_bytes(content[:8], "little")
+    outer = json.loads(content[8 : 8 + length])
+    inner = json.loads(outer["__metadata__"]["tersense"])
+    header_edit(outer, inner)
+    inner["checksum"] = "sha256:" + "0" * 64
+    outer["__metadata__"]["tersense"] = json.dumps(inner)
+    text = json.dumps(outer).encode()
+    blank = len(text).to_bytes(8, "little") + text + content[8 + length :]
+    return blank.replace(b"0" * 64, hashlib.sha256(blank).hexdigest().encode(), 1)
+
+
+EDITS = {
+    "newer version": (lambda o, i: i.update(version=2), "file: its format 2 is newer"),
+    "version as text": (lambda o, i: i.update(version="1"), "format"),
+    "no version": (lambda o, i: i.pop("version"), "version"),
+    "another height": (lambda o, i: i.update(height=200), "shape"),
+    "enormous picture": (lambda o, i: i.update(height=10**12, width=10**12), "shape"),
+    "enormous picture and tensor": (
+        lambda o, i: (i.update(height=8 * 10**9), o["y"].update(shape=[3, 10**9, 4])),
+        "bytes",
+    ),
+    "negative height": (lambda o, i: i.update(height=-20), "geometry"),
+    "real height": (lambda o, i: i.update(height=20.0), "height"),
+    "yes as height": (lambda o, i: i.update(height=True), "height"),
+    "unknown mode": (lambda o, i: i.update(mode="CMYK"), "geometry"),
+    "stride beyond window": (lambda o, i: i.update(stride=9), "geometry"),
+    "no patterns": (lambda o, i: i.update(patterns=0), "geometry"),
+    "step of nothing": (lambda o, i: i.update(step=0.0), "step"),
+    "step without end": (lambda o, i: i.update(step=float("inf")), "step"),
+    "other type of the same size": (lambda o, i: o["y"].update(dtype="U16"), "U16"),
+    "other shape of the same size": (lambda o, i: o["y"].update(shape=[3, 4, 3]), "shape"),
+    "no tensor": (lambda o, i: o.pop("y"), "file: no 'y'$"),
+    "other offsets": (lambda o, i: o["y"].update(data_offsets=[0, 1]), "something else than y"),
+    "another tensor": (lambda o, i: o.update(z=o["y"]), "something else than y"),
+    "fewer bits than none": (lambda o, i: i.update(bits=-1), "impossible readout"),
+    "less noise than none": (lambda o, i: i.update(noise=-1.0), "impossible readout"),
+    "noise without end": (lambda o, i: i.update(noise=float("inf")), "impossible readout"),
+    "a negative seed": (lambda o, i: i.update(seed=-1), "impossible readout"),
+    "no hash": (lambda o, i: i.pop("phi"), "phi"),
+}
+
+
+def test_a_file_that_was_cut_or_changed_says_how(tmp_path, content):
+    end = 8 + int.from_bytes(content[:8], "little")  # of the header
+    with pytest.raises(TersenseError, match="it does not begin like one"):
+        load_bytes(tmp_path, content[: end - 1])
+    with pytest.raises(TersenseError, match=f"it has {end} bytes, not {len(content)}$"):
+        load_bytes(tmp_path, content[:end])
+    with pytest.raises(TersenseError, match="the checksum does not match, the file is damaged"):
+        load_bytes(tmp_path, content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(TersenseError, match="it has no checksum"):
+        load_bytes(tmp_path, content.replace(b"sha256:", b"sha999:"))
+
+
+def test_a_header_may_have_64_kib_and_no_more(tmp_path, content):
+    length = int.from_bytes(content[:8], "little")
+
+    def padded(size):  # as safetensors does, with spaces
+        blank = re.sub(rb"sha256:\w{64}", b"sha256:" + b"0" * 64, content[8 : 8 + length])
+        whole = size.to_bytes(8, "little") + blank.ljust(size) + content[8 + length :]
+        return whole.replace(b"0" * 64, hashlib.sha256(whole).hexdigest().encode(), 1)
+
+    np.testing.assert_array_equal(load_bytes(tmp_path, padded(2**16)).values, measured().values)
+    with pytest.raises(TersenseError, match="it does not begin like one"):
+        load_bytes(tmp_path, padded(2**16 + 1))
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_a_well_sealed_lie_is_refused(tmp_path, content, edit):
+    change, expected = EDITS[edit]
+    with pytest.raises(TersenseError, match=expected):
+        load_bytes(tmp_path, resealed(change, content))
+
+
+def test_ten_thousand_mutated_files_give_clean_errors_in_little_memory(tmp_path, content):
+    rng = np.random.default_rng(7)
+    tracemalloc.start()
+    for number in range(10_000):
+        damaged = bytearray(content)
+        kind = number % 5
+        if kind == 0:
+            damaged = damaged[: rng.integers(len(damaged))]
+        elif kind == 1:
+            damaged += rng.bytes(rng.integers(1, 64))
+        elif kind == 2:
+            for place in rng.integers(0, len(damaged), rng.integers(1, 9)):
+                damaged[place] ^= 1 << rng.integers(8)
+        elif kind == 3:  # another header length
+            damaged[rng.integers(8)] ^= 1 << rng.integers(8)
+        else:  # digits of the header
+            digits = [p for p in range(8, 440) if damaged[p] in b"0123456789"]
+            place = rng.choice(digits)
+            damaged[place] = ord("0") + (damaged[place] - ord("0") + rng.integers(1, 10)) % 10
+        if bytes(damaged) == content:
+            continue
+        with pytest.raises(TersenseError) as error:
+            load_bytes(tmp_path, bytes(damaged))
+        assert "\n" not in str(error.value)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2**20  # the file has about a thousandth of it
+
+
+@pytest.mark.parametrize(
+    "other", [b"", b"\x00", b"\xff" * 100, b"\x08" + b"\x00" * 7 + b"[[[[[[[[", b"PNG" * 1000]
+)
+def test_other_files_are_refused(tmp_path, other):
+    with pytest.raises(TersenseError, match="measurement file"):
+        load_bytes(tmp_path, other)
+
+
+def test_deeply_nested_json_is_refused(tmp_path):
+    text = b"[" * 60_000
+    with pytest.raises(TersenseError, match="measurement file"):
+        load_bytes(tmp_path, len(text).to_bytes(8, "little") + text)
+
+
+def test_a_missing_file_is_one_line(tmp_path):
+    with pytest.raises(TersenseError, match="cannot read"):
+        Measurements.load(tmp_path / "none.tsm")
+
+
+def test_wrong_shapes_cannot_be_made():
+    with pytest.raises(ValueError, match="shape"):
+        Measurements(np.zeros((3, 3, 3), np.int16), HEADER)
+    with pytest.raises(ValueError, match="float64"):
+        Measurements(np.zeros(HEADER.shape), HEADER)
+
+
+def test_noise_has_its_deviation_and_is_recorded():
+    header = replace(HEADER, height=800, width=800)
+    exact = measured(header)
+    noisy = exact.with_noise(20.0, seed=3)
+    error = noisy.values - exact.values
+    assert error.std() == pytest.approx(20, rel=0.03)
+    assert abs(error.mean()) < 1
+    assert (noisy.header.noise, noisy.header.seed) == (20.0, 3)
+    np.testing.assert_array_equal(noisy.values, exact.with_noise(20.0, seed=3).values)
+    assert (noisy.values != exact.with_noise(20.0, seed=4).values).any()
+    np.testing.assert_array_equal(
+        exact.with_noise(20.0).values, exact.with_noise(20.0, seed=0).values
+    )
+
+
+def test_from_no_noise_at_all_to_the_most_that_fits():
+    exact = measured()
+    np.testing.assert_array_equal(exact.with_noise(0.0).values, exact.values)
+    assert exact.with_noise(1e7).header.noise == 1e7
+
+
+@pytest.mark.parametrize("bits", [2, 6, 8, 10])
+def test_a_quantised_readout_errs_by_half_a_step_at_most(bits):
+    exact = measured(low=-3000, high=3000)
+    coarse = exact.quantized(bits, full_scale=3000)
+    assert abs(coarse.values).max() <= 2 ** (bits - 1) - 1
+    error = coarse.values * coarse.header.step - exact.values
+    assert abs(error).max() <= coarse.header.step / 2 + 1e-9
+    assert coarse.bits_per_pixel == pytest.approx(bits * coarse.per_pixel)
+
+
+def test_what_exceeds_the_scale_is_clipped_on_both_sides():
+    y = measured(low=-300, high=300)
+    y.values[0, 0, :2] = -300, 300
+    codes = y.quantized(4, full_scale=70).values
+    assert (codes.min(), codes.max()) == (-7, 7)
+
+
+def test_numbers_of_32_bits_are_the_widest():
+    y = measured()
+    np.testing.assert_array_equal(y.quantized(32, full_scale=300).values, y.values)
+    wide = Measurements(np.full(HEADER.shape, 2**40), HEADER)
+    with pytest.raises(ValueError, match="do not fit 32 bits"):
+        wide.to_bytes()
+
+
+def test_enough_bits_are_exact():
+    exact = measured(low=-3000, high=3000)
+    fine = exact.quantized(13, full_scale=3000)
+    assert fine.header.step == 1
+    np.testing.assert_array_equal(fine.values, exact.values)
+
+
+def test_a_quantised_file_comes_back_as_the_same_picture(tmp_path):
+    imager = tersense.load("paper-r25")
+    picture = np.random.default_rng(0).integers(0, 256, (40, 40), dtype=np.uint8)
+    y = imager.sense(picture, bits=9, noise=3.0, seed=5)
+    y.save(tmp_path / "y.tsm")
+    again = Measurements.load(tmp_path / "y.tsm")
+    np.testing.assert_array_equal(imager.reconstruct(again), imager.reconstruct(y))
+    assert (imager.reconstruct(y) != imager.reconstruct(imager.sense(picture))).any()
+
+
+@pytest.mark.parametrize(("bits", "noise"), [(1, 0.0), (33, 0.0), (None, -1.0), (None, np.nan)])
+def test_impossible_readouts_are_refused(bits, noise):
+    with pytest.raises(ValueError, match=r"bits|noise"):
+        tersense.load("paper-r25").sense(np.zeros((9, 9), np.uint8), bits, noise)
+
+
+def test_bits_a_pixel_count_what_is_read_out():
+    y = measured(low=-100, high=100)  # fits 8 bits
+    assert y.per_pixel == 3 * 3 * 4 / 600
+    assert y.bits_per_pixel == y.per_pixel * 8
+
+
+def test_a_readout_happens_once():
+    coarse = measured().quantized(8, full_scale=300)
+    with pytest.raises(ValueError, match="with 8 bits before"):
+        coarse.quantized(6, full_scale=300)
+    with pytest.raises(ValueError, match="before quantising"):
+        coarse.with_noise(1.0)
+
+
+def test_noise_that_no_integer_holds_is_refused():
+    with pytest.raises(ValueError, match="noise"):
+        measured().with_noise(1e11)
+
+
+def test_measurements_show_their_shape():
+    assert repr(measured()) == "<Measurements 3×3×4 of 20×30 L>"
+
+
+def test_measured_values_are_real_finite_numbers_or_missing():
+    values = np.zeros(HEADER.shape)
+    assert MeasuredValues(values, HEADER).missing == 0
+    values[0, 0, :3] = np.nan
+    assert MeasuredValues(values, HEADER).missing == 3 / 36
+    with pytest.raises(ValueError, match=r"shape \(3, 3, 4\), not float64 of \(3, 4\)"):
+        MeasuredValues(values[0], HEADER)
+    with pytest.raises(ValueError, match="int64"):
+        MeasuredValues(np.zeros(HEADER.shape, np.int64), HEADER)
+    values[1, 1, 1] = -np.inf
+    with pytest.raises(ValueError, match="write NaN"):
+        MeasuredValues(values, HEADER)

@@ -1,0 +1,161 @@
+"""Cameras in folders and on the hub. The hub is a folder here: no test touches the network."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from unittest.mock import create_autospec
+
+import huggingface_hub
+import numpy as np
+import pytest
+from skimage import data
+
+import tersense
+from tersense.evaluation.protocols import evaluate_folder
+from tersense.io.images import write_image
+from tersense.training.config import build_config
+
+PICTURE = data.camera()[100:151, 200:270]
+
+
+def card_of(folder):
+    return (Path(folder) / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(card, language):
+    return re.findall(rf"```{language}\n(.*?)```", card, re.DOTALL)
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A hub whose repositories are folders; what huggingface_hub does not offer fails."""
+    root = tmp_path / "hub"
+    api = create_autospec(huggingface_hub.HfApi, instance=True)
+    api.create_repo.side_effect = lambda *, repo_id, **_: f"https://hub.example/{repo_id}"
+
+    def upload(*, repo_id, folder_path, **_):
+        shutil.copytree(folder_path, root / repo_id)
+
+    def download(repo_id, filename, **_):
+        path = root / repo_id / filename
+        if not path.exists():
+            raise huggingface_hub.errors.LocalEntryNotFoundError(f"404: no\n {repo_id}")
+        return str(path)
+
+    api.upload_folder.side_effect = upload
+    make_api = create_autospec(huggingface_hub.HfApi, return_value=api)
+    monkeypatch.setattr(huggingface_hub, "HfApi", make_api)
+    real = huggingface_hub.hf_hub_download
+    monkeypatch.setattr(
+        huggingface_hub, "hf_hub_download", create_autospec(real, side_effect=download)
+    )
+    return root
+
+
+def test_a_folder_holds_the_camera(small_imager, tmp_path):
+    small_imager.save_pretrained(tmp_path / "a/camera")
+    assert sorted(p.name for p in (tmp_path / "a/camera").iterdir()) == [
+        "README.md",
+        "model.safetensors",
+    ]
+    again = tersense.from_pretrained(tmp_path / "a/camera")
+    assert isinstance(again, tersense.Imager)
+    np.testing.assert_array_equal(again.phi, small_imager.phi)
+    y = again.sense(PICTURE)
+    np.testing.assert_allclose(again.estimate(y), small_imager.estimate(y), atol=0.5)
+    np.testing.assert_array_equal(
+        tersense.Imager.from_pretrained(tmp_path / "a/camera").reconstruct(y), again.reconstruct(y)
+    )
+
+
+def test_the_card_tells_geometry_figures_and_licence(small_imager, tmp_path):
+    pictures = tmp_path / "pictures"
+    pictures.mkdir()
+    write_image(pictures / "one.png", PICTURE)
+    results = [evaluate_folder(small_imager, pictures, stride) for stride in (None, 4)]
+    small_imager.save_pretrained(tmp_path / "camera", figures=results, license="mit")
+    card = card_of(tmp_path / "camera")
+    front = huggingface_hub.ModelCard(card).data
+    assert (front.license, front.library_name) == ("mit", "tersense")
+    assert front.pipeline_tag == "image-to-image"
+    assert "16 of 8×8 pixels, every 8 (blocks)" in card
+    assert small_imager.patterns.hash in card
+    for result, option in zip(results, ("", " --stride 4"), strict=True):
+        assert f"| {result['mean']['psnr']:.2f} | {result['mean']['ssim']:.4f} |" in card
+        assert f"`tersense evaluate pictures -m FOLDER{option}`" in card
+
+
+def test_figures_may_come_from_a_file_of_evaluate(small_imager, tmp_path):
+    (tmp_path / "p").mkdir()
+    write_image(tmp_path / "p/flat.png", np.full((16, 16), 7, np.uint8))
+    result = evaluate_folder(small_imager, tmp_path / "p")
+    result["mean"]["psnr"] = None  # came back exactly
+    small_imager.save_pretrained(tmp_path / "c", figures=[json.loads(json.dumps(result))])
+    assert "| ∞ |" in card_of(tmp_path / "c")
+
+
+def test_the_cards_python_runs_where_the_card_lies(small_imager, tmp_path):
+    small_imager.save_pretrained(tmp_path / "FOLDER")
+    (code,) = blocks(card_of(tmp_path / "FOLDER"), "python")
+    start = "import numpy as np; picture = np.zeros((20, 30), np.uint8)\n"
+    check = "\nassert again.shape == picture.shape\n"
+    subprocess.run([sys.executable, "-c", start + code + check], check=True, cwd=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["paper-r25", "block-r25"])
+def test_the_cards_settings_are_a_configuration_without_the_makers_paths(name, tmp_path):
+    imager = tersense.load(name)
+    imager.save_pretrained(tmp_path)
+    (settings,) = blocks(card_of(tmp_path), "toml")
+    config = build_config(tomllib.loads(settings))
+    assert config.sensing.rate == imager.patterns.rate
+    assert config.reconstructor["name"] == imager.reconstructor.registered_name
+    assert config.train.lr == imager.about["recipe"]["train"]["lr"]
+    assert "/tmp" not in settings
+    assert config.train.start == ""
+
+
+def test_what_is_pushed_comes_back(small_imager, hub):
+    address = small_imager.push_to_hub("somebody/camera", license="mit")
+    assert address == "https://hub.example/somebody/camera"
+    again = tersense.from_pretrained("somebody/camera")
+    assert again.name == "somebody/camera"
+    np.testing.assert_array_equal(again.phi, small_imager.phi)
+    assert 'from_pretrained("somebody/camera")' in card_of(hub / "somebody/camera")
+
+
+def test_a_folder_comes_before_the_hub(small_imager, hub, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    small_imager.save_pretrained("somebody/camera")
+    assert tersense.from_pretrained("somebody/camera").name == small_imager.name
+
+
+def test_what_is_nowhere_is_refused_in_one_line(hub, refused, tmp_path):
+    with refused("nobody/nothing", "no folder here", "404"):
+        tersense.from_pretrained("nobody/nothing")
+    with refused("not-there", "built in"):
+        tersense.from_pretrained("not-there")
+    with refused(tmp_path / "x"):
+        tersense.from_pretrained(tmp_path / "x")
+
+
+def test_an_upload_that_fails_is_told_in_one_line(small_imager, hub, refused):
+    huggingface_hub.HfApi.return_value.create_repo.side_effect = OSError("no\nroute")
+    with refused("somebody/camera", "no route"):
+        small_imager.push_to_hub("somebody/camera")
+
+
+def test_without_huggingface_hub_folders_work_and_the_rest_says_what_to_install(
+    small_imager, tmp_path, monkeypatch, refused
+):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    small_imager.save_pretrained(tmp_path / "camera")
+    tersense.from_pretrained(tmp_path / "camera")
+    with refused("tersense[hub]"):
+        small_imager.push_to_hub("somebody/camera")
+    with refused("tersense[hub]"):
+        tersense.from_pretrained("somebody/camera")

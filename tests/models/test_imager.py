@@ -1,0 +1,136 @@
+"""The user's object: sense and reconstruct, any size, in bounded memory."""
+
+import numpy as np
+import pytest
+import torch
+from skimage import data
+
+import tersense
+from reference import sense_by_windows
+from tersense.errors import TersenseError
+from tersense.models.files import build_reconstructor
+from tersense.sensing.geometry import cut_tiles
+from tersense.sensing.operator import Geometry, SensingOperator, sense_exactly
+from tersense.sensing.ternary import Patterns
+
+
+def untrained(window, stride, m=6, seed=0):
+    """A camera of a geometry that no shipped model has."""
+    torch.manual_seed(seed)
+    sensor = tersense.TernarySensor(window, stride, rate=m / stride**2, density=0.2)
+    network = build_reconstructor("mlp", {"hidden": [12]}, Geometry(window, stride), m)
+    with torch.no_grad():
+        _, alpha = sensor()
+    return tersense.Imager("untrained", sensor.freeze(), alpha, 110.0, 60.0, network)
+
+
+@pytest.fixture(scope="module")
+def imager():
+    return tersense.load("paper-r25")
+
+
+def test_all_sensing_paths_give_the_same_integers():
+    picture = data.camera()[5:138, 60:231]
+    for window, stride in ((16, 16), (16, 8), (15, 4)):
+        camera = untrained(window, stride)
+        expected = sense_by_windows(camera.phi, stride, picture)
+        np.testing.assert_array_equal(camera.sense(picture).values, expected)
+        pixels = torch.from_numpy(picture.copy())
+        np.testing.assert_array_equal(sense_exactly(pixels, camera.operator).numpy(), expected)
+
+
+def test_colour_is_sensed_channel_by_channel(imager):
+    picture = data.astronaut()[:50, :70]
+    y = imager.sense(picture)
+    assert y.values.shape == (3, 256, 2, 3)
+    for channel in range(3):
+        plane = np.ascontiguousarray(picture[:, :, channel])
+        np.testing.assert_array_equal(y.values[channel], imager.sense(plane).values)
+    assert imager.reconstruct(y).shape == (50, 70, 3)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 100), (31, 33), (64, 64), (97, 5)])
+def test_any_size_comes_back_at_its_size(imager, size):
+    picture = data.camera()[: size[0], : size[1]]
+    again = imager.reconstruct(imager.sense(picture))
+    assert again.shape == size
+    assert again.dtype == np.uint8
+
+
+def test_views_and_read_only_pictures_are_sensed(imager):
+    picture = data.camera()[:64, :64]
+    expected = imager.sense(picture.copy()).values
+    frozen = picture.copy()
+    frozen.setflags(write=False)
+    np.testing.assert_array_equal(imager.sense(frozen).values, expected)
+    np.testing.assert_array_equal(imager.sense(picture[:, ::-1][:, ::-1]).values, expected)
+
+
+@pytest.mark.parametrize(("window", "stride"), [(16, 16), (16, 8), (12, 5), (9, 2)])
+def test_tiles_do_not_show(monkeypatch, window, stride):
+    camera = untrained(window, stride)
+    y = camera.sense(data.astronaut()[:111, :203])
+    whole = camera.estimate(y)
+    for pixels in (40**2, 57**2):
+        monkeypatch.setattr("tersense.models.imager.TILE_PIXELS", pixels)
+        assert len(list(cut_tiles(camera.geometry, (111, 203), 1, pixels))) > 4
+        # Batches of other sizes are summed in another order: float rounding is all that differs.
+        np.testing.assert_allclose(camera.estimate(y), whole, atol=1e-3)
+
+
+def test_the_shipped_model_is_the_same_in_tiles(imager, monkeypatch):
+    y = imager.sense(data.camera()[:200, :300])
+    whole = imager.estimate(y)
+    monkeypatch.setattr("tersense.models.imager.TILE_PIXELS", 64**2)
+    np.testing.assert_allclose(imager.estimate(y), whole, atol=2e-3)
+
+
+@pytest.mark.parametrize(("window", "stride"), [(8, 8), (8, 4), (9, 2), (7, 3)])
+@pytest.mark.parametrize("size", [(1, 1), (30, 61), (100, 8)])
+def test_tiles_cover_every_pixel_once(window, stride, size):
+    seen = np.zeros(size, int)
+    for tile in cut_tiles(Geometry(window, stride), size, 2, 16**2):
+        seen[tile.place] += 1
+        inside = np.zeros(tile.size)[tile.inside]
+        assert inside.shape == seen[tile.place].shape
+    assert (seen == 1).all()
+
+
+@pytest.mark.parametrize(("window", "stride"), [(32, 32), (32, 16), (30, 7), (9, 2), (12, 11)])
+@pytest.mark.parametrize("size", [(1, 1), (200, 333), (31, 97), (160, 161)])
+def test_ones_are_told_by_a_small_picture(window, stride, size):
+    phi = torch.randn(3, window, window, generator=torch.Generator().manual_seed(1)).sign()
+    operator = SensingOperator(phi, stride)
+    whole = operator.forward(torch.ones(size))
+    assert torch.equal(operator.sense_ones(size), whole)
+    rows, columns = slice(1, 4), slice(0, 2)
+    assert torch.equal(operator.sense_ones(size, rows, columns), whole[:, rows, columns])
+
+
+@pytest.mark.parametrize(
+    ("picture", "error"),
+    [
+        (np.zeros((8, 8)), TypeError),
+        (np.zeros((8, 8, 4), np.uint8), ValueError),
+        (np.zeros((0, 8), np.uint8), ValueError),
+        (np.zeros(8, np.uint8), ValueError),
+        ("photo.png", TypeError),
+    ],
+)
+def test_what_is_no_picture_is_refused(imager, picture, error):
+    with pytest.raises(error):
+        imager.sense(picture)
+
+
+def test_the_same_patterns_at_another_stride_are_another_camera():
+    lapped = untrained(16, 8, m=6)
+    block = tersense.Imager(
+        "block", Patterns(lapped.phi.copy(), 16), torch.ones(6), 110.0, 60.0, lapped.reconstructor
+    )
+    with pytest.raises(TersenseError, match="stride 16"):
+        lapped.reconstruct(block.sense(data.camera()[:32, :32]))
+
+
+def test_reconstructing_something_else_says_what_to_give(imager):
+    with pytest.raises(TypeError, match="Measurements"):
+        imager.reconstruct(np.zeros((256, 2, 2), np.int16))

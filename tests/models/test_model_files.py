@@ -1,0 +1,419 @@
+import json
+import shutil
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from skimage import data as pictures
+
+import tersense
+from tersense.errors import TersenseError
+from tersense.models import files as models
+from tersense.models.files import ALIASES, find_by_patterns, load, names, read_model, write_model
+from tersense.models.imager import Imager
+from tersense.reconstruction.mlp import MlpReconstructor
+
+
+@pytest.fixture(scope="module")
+def good_file(tmp_path_factory, make_imager):
+    """A good model file, made once; tests work on copies."""
+    file = tmp_path_factory.mktemp("model") / "small.safetensors"
+    write_model(file, make_imager())
+    return file
+
+
+@pytest.fixture
+def path(tmp_path, good_file):
+    """A good model file of one's own."""
+    return Path(shutil.copy(good_file, tmp_path))
+
+
+@pytest.fixture
+def zoo(tmp_path, monkeypatch, make_imager):
+    """Two small built-in models, one of which is called `default` as well."""
+    folder = tmp_path / "zoo"
+    folder.mkdir()
+    write_model(folder / "two.safetensors", make_imager("as trained", seed=2))
+    write_model(folder / "one.safetensors", make_imager("as trained", seed=1))
+    monkeypatch.setattr(models, "ZOO", folder)
+    monkeypatch.setattr(models, "ALIASES", {"default": "two"})
+    return folder
+
+
+def take_apart(path):
+    """Return what a model file holds: the description and the tensors."""
+    with safe_open(path, framework="pt") as file:
+        description = json.loads(file.metadata()["tersense"])
+        return description, {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+
+
+def put_together(path, description, tensors):
+    """Write a model file from its parts, right or wrong."""
+    text = description if isinstance(description, str) else json.dumps(description)
+    save_file(tensors, path, {"tersense": text})
+
+
+# Round trip
+
+
+def test_a_model_that_was_written_is_read_again(path, small_imager):
+    again = read_model(path)
+    np.testing.assert_array_equal(again.phi, small_imager.phi)
+    assert again.phi.dtype == np.int8
+    assert again.patterns.hash == small_imager.patterns.hash
+    assert again.geometry == small_imager.geometry
+    assert (again.name, again.about) == ("small", {"data": "none"})
+    assert (again.mean, again.std) == (116.18, 68.64)
+    assert again.reconstructor.options == small_imager.reconstructor.options
+    assert torch.equal(again.operator.alpha, small_imager.operator.alpha)
+
+
+def test_a_model_that_was_read_senses_the_same_and_reconstructs_nearly_the_same(path, small_imager):
+    camera = pictures.camera()[100:150, 200:261]
+    again = read_model(path)
+    y = small_imager.sense(camera)
+    np.testing.assert_array_equal(again.sense(camera).values, y.values)
+    before, after = small_imager.estimate(y), again.estimate(y)
+    # Weights are rounded by at most 2⁻¹¹ of their size; a layer adds tens of them.
+    np.testing.assert_allclose(after, before, atol=0.01 * np.ptp(before))
+    assert before.std() > 1  # a reconstruction that varies, so that the comparison says something
+
+
+def test_writing_a_model_that_was_read_changes_nothing(tmp_path, path):
+    write_model(tmp_path / "again.safetensors", read_model(path))
+    first, second = take_apart(path), take_apart(tmp_path / "again.safetensors")
+    assert first[0] == second[0]
+    assert first[1].keys() == second[1].keys()
+    assert all(torch.equal(first[1][key], second[1][key]) for key in first[1])
+
+
+def test_the_file_holds_integers_for_phi_and_halves_for_matrices(path):
+    _, tensors = take_apart(path)
+    assert tensors["phi"].dtype == torch.int8
+    matrices = [t for key, t in tensors.items() if key.endswith("weight") and t.ndim == 2]
+    assert [tuple(matrix.shape) for matrix in matrices] == [(16, 16), (64, 16)]
+    assert all(matrix.dtype == torch.float16 for matrix in matrices)
+
+
+def test_writing_into_a_missing_folder_is_refused(tmp_path, refused, small_imager):
+    with refused(tmp_path / "missing"):
+        write_model(tmp_path / "missing" / "a.safetensors", small_imager)
+
+
+# Names
+
+
+def test_built_in_names_are_sorted(zoo):
+    assert names() == ["one", "two"]
+
+
+@pytest.mark.parametrize("name", ["one", "two"])
+def test_a_built_in_model_is_loaded_by_name_and_called_so(zoo, name):
+    imager = load(name)
+    assert imager.name == name
+    np.testing.assert_array_equal(imager.phi, read_model(zoo / f"{name}.safetensors").phi)
+
+
+def test_an_alias_loads_the_model_it_stands_for(zoo):
+    assert load("default").name == "two"
+    assert load("default").patterns.hash == load("two").patterns.hash != load("one").patterns.hash
+
+
+@pytest.mark.parametrize("kind", [str, lambda path: path])
+def test_a_model_file_is_loaded_by_path(zoo, path, kind):
+    assert load(kind(path)).name == "small"
+
+
+def test_an_unknown_name_is_refused_with_the_known_ones(zoo, refused):
+    with refused("three", "one", "two", "default"):
+        load("three")
+
+
+def test_a_folder_is_no_model(tmp_path, refused):
+    with refused(tmp_path):
+        load(tmp_path)
+    with refused(tmp_path):
+        read_model(tmp_path)
+
+
+def test_a_missing_file_is_refused(tmp_path, refused):
+    with refused(tmp_path / "a.safetensors"):
+        read_model(tmp_path / "a.safetensors")
+
+
+def test_a_built_in_model_is_found_by_its_patterns(zoo, make_imager, refused):
+    patterns = make_imager(seed=1).patterns
+    assert find_by_patterns(patterns.hash, patterns.stride, len(patterns)) == "one"
+    with refused(patterns.hash[:12]):
+        find_by_patterns(patterns.hash, patterns.stride // 2, len(patterns))
+    stranger = make_imager(seed=3).patterns.hash
+    with refused(stranger[:12]):
+        find_by_patterns(stranger, patterns.stride, len(patterns))
+
+
+def test_the_models_that_come_along_can_be_loaded():
+    assert set(ALIASES.values()) <= set(names())
+    assert "default" in ALIASES
+    for name in names():
+        imager = tersense.load(name)
+        assert imager.name == name
+        assert set(np.unique(imager.phi)) <= {-1, 0, 1}
+
+
+# Damaged files
+
+
+def test_a_file_cut_anywhere_is_refused(tmp_path, refused, path):
+    content = path.read_bytes()
+    cut = tmp_path / "cut.safetensors"
+    for length in {
+        *range(20),
+        *range(20, len(content), 97),
+        *range(len(content) - 9, len(content)),
+    }:
+        cut.write_bytes(content[:length])
+        with refused(cut):
+            read_model(cut)
+
+
+def test_a_file_with_bytes_added_is_refused(refused, path):
+    path.write_bytes(path.read_bytes() + b"more")
+    with refused(path):
+        read_model(path)
+
+
+@pytest.mark.parametrize("length", [0, 1, 8, 9, 100, 10_000])
+def test_random_bytes_are_refused(tmp_path, refused, rng, length):
+    (tmp_path / "a.safetensors").write_bytes(rng.bytes(length))
+    with refused(tmp_path / "a.safetensors"):
+        read_model(tmp_path / "a.safetensors")
+
+
+def test_damaged_bytes_in_the_header_give_a_model_or_a_clear_error(tmp_path, path, rng):
+    content = path.read_bytes()
+    header = 8 + struct.unpack("<Q", content[:8])[0]
+    damaged_file = tmp_path / "damaged.safetensors"
+    for _ in range(400):
+        damaged = bytearray(content)
+        for place in rng.integers(0, header, size=rng.integers(1, 3)):
+            damaged[place] = rng.integers(32, 127)
+        damaged_file.write_bytes(damaged)
+        message = str(damaged_file)
+        try:
+            assert isinstance(read_model(damaged_file), Imager)
+        except TersenseError as error:
+            message = str(error)
+        assert str(damaged_file) in message
+        assert len(message.splitlines()) == 1
+
+
+def test_a_file_without_metadata_is_refused(tmp_path, refused, path):
+    _, tensors = take_apart(path)
+    bare = tmp_path / "bare.safetensors"
+    save_file(tensors, bare)
+    with refused(bare):
+        read_model(bare)
+    save_file(tensors, bare, {"format": "pt"})
+    with refused(bare):
+        read_model(bare)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "null", "3", "[]", '"text"', "{}", '{"format": 1}', "[" * 100_000]
+)
+def test_metadata_that_is_no_description_is_refused(refused, path, text):
+    put_together(path, text, take_apart(path)[1])
+    with refused(path):
+        read_model(path)
+
+
+@pytest.mark.parametrize(
+    "key", ["format", "name", "stride", "mean", "std", "reconstructor", "options", "about"]
+)
+def test_a_description_with_an_entry_missing_is_refused(refused, path, key):
+    description, tensors = take_apart(path)
+    del description[key]
+    put_together(path, description, tensors)
+    with refused(path, key):
+        read_model(path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("format", "one"),
+        ("format", None),
+        ("stride", 0),
+        ("stride", -8),
+        ("stride", 9),
+        ("stride", "8"),
+        ("stride", 7.5),
+        ("stride", None),
+        ("mean", "gray"),
+        ("mean", None),
+        ("mean", float("nan")),
+        ("std", []),
+        ("std", 0),
+        ("std", -1.0),
+        ("std", float("nan")),
+        ("std", float("inf")),
+        ("reconstructor", "zzz"),
+        ("reconstructor", 3),
+        ("reconstructor", ["mlp"]),
+        ("reconstructor", "os.system"),
+        ("options", None),
+        ("options", 3),
+        ("options", "hidden"),
+        ("options", ["hidden"]),
+        ("options", {"hiden": [16]}),
+        ("options", {"hidden": 16}),
+        ("options", {"hidden": ["16"]}),
+        ("options", {"hidden": []}),
+        ("options", {"hidden": [0]}),
+        ("options", {"hidden": [-16]}),
+        ("options", {"hidden": [16, 16]}),
+        ("options", {}),  # the paper's layers, which these weights are not
+        ("about", 3),
+    ],
+)
+def test_a_description_with_a_wrong_entry_is_refused(refused, path, key, value):
+    description, tensors = take_apart(path)
+    put_together(path, description | {key: value}, tensors)
+    with refused(path):
+        read_model(path)
+
+
+def test_a_newer_format_is_refused_with_advice(refused, path):
+    description, tensors = take_apart(path)
+    put_together(path, description | {"format": models.FORMAT + 1}, tensors)
+    with refused(path, models.FORMAT + 1, "update"):
+        read_model(path)
+
+
+def test_an_unknown_reconstructor_is_refused_with_the_known_ones(refused, path):
+    description, tensors = take_apart(path)
+    put_together(path, description | {"reconstructor": "zzz"}, tensors)
+    with refused(path, "zzz", "mlp"):
+        read_model(path)
+
+
+@pytest.mark.parametrize(
+    "hidden", [[10**13], [16, 10**13], [10**12, 10**12], [10**18], [2**62, 2**62], [10**30]]
+)
+def test_huge_layers_that_the_file_does_not_hold_are_refused_without_memory_for_them(
+    refused, path, hidden
+):
+    # More than any address space: whoever asked for this memory would get another error.
+    description, tensors = take_apart(path)
+    put_together(path, description | {"options": {"hidden": hidden}}, tensors)
+    with refused(path):
+        read_model(path)
+
+
+# Wrong tensors
+
+
+def replaced(path, **tensors):
+    """Rewrite a model file with some tensors replaced, or left out where None."""
+    description, kept = take_apart(path)
+    kept |= tensors
+    put_together(path, description, {key: t for key, t in kept.items() if t is not None})
+
+
+@pytest.mark.parametrize(
+    "phi",
+    [
+        torch.full((16, 8, 8), 2, dtype=torch.int8),
+        torch.full((16, 8, 8), -2, dtype=torch.int8),
+        torch.full((16, 8, 8), -128, dtype=torch.int8),
+        torch.ones(16, 8, 8),
+        torch.ones(16, 8, 8, dtype=torch.bfloat16),
+        torch.ones(16, 8, 8, dtype=torch.uint8),
+        torch.ones(16, 8, 8, dtype=torch.bool),
+        torch.ones(16, 64, dtype=torch.int8),
+        torch.ones(16, 8, 9, dtype=torch.int8),
+        torch.ones(15, 8, 8, dtype=torch.int8),
+        torch.ones(16, 9, 9, dtype=torch.int8),
+        torch.ones(0, 8, 8, dtype=torch.int8),
+        torch.ones(16, 0, 0, dtype=torch.int8),
+        torch.ones((), dtype=torch.int8),
+        None,
+    ],
+    ids=lambda t: "none" if t is None else f"{t.dtype}{list(t.shape)}".replace("torch.", ""),
+)
+def test_patterns_that_are_not_ternary_or_do_not_fit_are_refused(refused, path, phi):
+    replaced(path, phi=phi)
+    with refused(path):
+        read_model(path)
+
+
+def test_one_entry_of_phi_that_is_not_ternary_is_enough(refused, path):
+    phi = take_apart(path)[1]["phi"]
+    phi[7, 3, 5] = 3
+    replaced(path, phi=phi)
+    with refused(path):
+        read_model(path)
+
+
+@pytest.mark.parametrize("alpha", [torch.ones(15), torch.ones(16, 1), torch.tensor(1.0), None])
+def test_scales_that_do_not_fit_are_refused(refused, path, alpha):
+    replaced(path, alpha=alpha)
+    with refused(path, "alpha"):
+        read_model(path)
+
+
+@pytest.mark.parametrize(
+    "wrong", [torch.ones(16, 15), torch.ones(256), torch.ones(16, 16, dtype=torch.int32), None]
+)
+def test_weights_that_do_not_fit_are_refused(refused, path, wrong):
+    replaced(path, **{"reconstructor.layers.0.weight": wrong})
+    with refused(path):
+        read_model(path)
+
+
+@pytest.mark.parametrize("name", ["more", "reconstructor.more", "layers.0.weight"])
+def test_tensors_that_do_not_belong_there_are_refused(refused, path, name):
+    replaced(path, **{name: torch.ones(3)})
+    with refused(path):
+        read_model(path)
+
+
+# Rates
+
+
+def test_the_models_own_rate_is_the_model_itself(small_imager):
+    same = small_imager.at_rate(0.25)
+    np.testing.assert_array_equal(same.phi, small_imager.phi)
+
+
+def test_a_rate_above_the_models_is_refused_with_both_numbers_of_rows(small_imager, refused):
+    with refused("rate 0.6", "38", "16", "0.25"):
+        small_imager.at_rate(0.6)
+
+
+def test_a_rate_below_the_models_is_refused_where_the_network_cannot(small_imager, refused):
+    with refused("small", "0.25", "0.1"):
+        small_imager.at_rate(0.1)
+
+
+@pytest.mark.parametrize("rate", [0.0, -0.1, float("nan"), float("inf"), -float("inf")])
+def test_what_is_no_rate_is_refused(small_imager, refused, rate):
+    with refused("rate"):
+        small_imager.at_rate(rate)
+
+
+def test_a_network_for_any_rate_uses_the_first_patterns(small_imager, monkeypatch):
+    monkeypatch.setattr(MlpReconstructor, "any_rate", True)
+    lower = small_imager.at_rate(0.1)
+    np.testing.assert_array_equal(lower.phi, small_imager.phi[:6])  # ⌊6.4⌋
+    assert torch.equal(lower.operator.alpha, small_imager.operator.alpha[:6])
+
+
+def test_devices_that_are_not_there_are_told_in_one_line():
+    with pytest.raises(TersenseError, match="no device is called 'gpu'; use auto, cpu or cuda"):
+        tersense.load("block-r10", device="gpu")
+    assert tersense.load("block-r10", device="auto").device.type in ("cpu", "cuda")

@@ -1,0 +1,64 @@
+"""The models that come with the package keep what is promised of them."""
+
+import numpy as np
+import pytest
+from skimage import data
+
+import tersense
+from reference import sense_by_windows
+from tersense.evaluation.metrics import psnr
+from tersense.io.images import to_gray
+from tersense.models.files import ZOO, names
+
+# PSNR of the shipped file on 256×256 pixels of four pictures of scikit-image.
+GOLDEN = {
+    "paper-r25": {"camera": 30.58, "astronaut": 29.49, "coffee": 31.72, "chelsea": 31.31},
+    "block-r10": {"camera": 32.38, "astronaut": 31.07, "coffee": 34.04, "chelsea": 30.28},
+    "block-r25": {"camera": 38.03, "astronaut": 35.99, "coffee": 38.49, "chelsea": 33.83},
+    "lapped-r01": {"camera": 23.59, "astronaut": 22.61, "coffee": 25.89, "chelsea": 25.23},
+    "lapped-r04": {"camera": 28.44, "astronaut": 27.14, "coffee": 30.80, "chelsea": 28.11},
+    "lapped-r10": {"camera": 32.66, "astronaut": 31.30, "coffee": 34.65, "chelsea": 30.38},
+    "lapped-r25": {"camera": 38.74, "astronaut": 36.39, "coffee": 39.28, "chelsea": 33.88},
+    "lapped-r50": {"camera": 44.25, "astronaut": 41.16, "coffee": 43.64, "chelsea": 38.58},
+    "flex": {"camera": 42.98, "astronaut": 40.13, "coffee": 42.59, "chelsea": 37.97},
+}
+
+
+@pytest.mark.parametrize("name", names())
+def test_patterns_are_ternary_with_the_promised_non_zeros(name):
+    phi = tersense.load(name).phi
+    assert set(np.unique(phi)) == {-1, 0, 1}
+    counts = np.count_nonzero(phi, axis=(1, 2))
+    assert (counts == int(0.05 * phi[0].size)).all()
+
+
+def test_the_papers_camera():
+    imager = tersense.load("paper-r25")
+    assert imager.phi.shape == (256, 32, 32)
+    assert imager.patterns.rate == 0.25
+    assert (np.count_nonzero(imager.phi, axis=(1, 2)) == 51).all()
+
+
+@pytest.mark.parametrize("name", names())
+def test_sensing_equals_the_integer_product(name):
+    imager = tersense.load(name)
+    picture = data.camera()[30:171, 200:301]
+    y = imager.sense(picture)
+    np.testing.assert_array_equal(
+        y.values, sense_by_windows(imager.phi, imager.patterns.stride, picture)
+    )
+
+
+@pytest.mark.parametrize("name", names())
+def test_pictures_come_back_as_well_as_they_did(name):
+    imager = tersense.load(name)
+    for picture, expected in GOLDEN[name].items():
+        gray = to_gray(getattr(data, picture)())[20:276, 100:356]
+        estimate = imager.estimate(imager.sense(gray)).clip(0, 255)
+        assert psnr(estimate, gray) == pytest.approx(expected, abs=0.02), picture
+
+
+def test_files_are_small_enough_to_ship():
+    sizes = {path.stem: path.stat().st_size for path in ZOO.glob("*.safetensors")}
+    assert all(size <= 8 * 2**20 for name, size in sizes.items() if name != "paper-r25")
+    assert sum(sizes.values()) <= 48 * 2**20
