@@ -19,7 +19,7 @@ import numpy as np
 
 import tersense
 from tersense.export.base import export
-from tersense.sensing.ternary import Patterns
+from tersense.sensing.patterns import Patterns
 
 FLAGS = "-mcpu=cortex-m4 -mthumb -mfloat-abi=hard -mfpu=fpv4-sp-d16 -std=c99 -O2 -fstack-usage"
 QEMU = "qemu-system-arm -M mps2-an386 -nographic -monitor none -semihosting -icount shift=7"

@@ -25,13 +25,13 @@ import torch
 
 import tersense
 from tersense.export.base import export
-from tersense.export.rom import write_mem
+from tersense.export.microcode import write_mem
 from tersense.export.test_vectors import photograph
 from tersense.export.verilog import RTL, write_test
 from tersense.models.imager import Imager
 from tersense.reconstruction.mlp import MlpOptions, MlpReconstructor
-from tersense.sensing.operator import Geometry
-from tersense.sensing.ternary import Patterns
+from tersense.sensing.geometry import Geometry
+from tersense.sensing.patterns import Patterns
 
 LANES = (1, 4, 16)
 VGA = (480, 640)

@@ -5,8 +5,8 @@ import torch
 
 from tersense.models.imager import Imager
 from tersense.reconstruction.mlp import MlpOptions, MlpReconstructor
-from tersense.sensing.operator import Geometry
-from tersense.sensing.ternary import Patterns
+from tersense.sensing.geometry import Geometry
+from tersense.sensing.patterns import Patterns
 
 
 def random_camera(m, window, stride, density=0.2, seed=0):

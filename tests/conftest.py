@@ -12,8 +12,8 @@ from hypothesis import Phase, settings
 from tersense.errors import TersenseError
 from tersense.models.imager import Imager
 from tersense.reconstruction.mlp import MlpOptions, MlpReconstructor
-from tersense.sensing.operator import Geometry
-from tersense.sensing.ternary import Patterns
+from tersense.sensing.geometry import Geometry
+from tersense.sensing.patterns import Patterns
 
 # deepinv imports torchvision, whose compiled part may not load beside a CPU torch. Declaring the
 # two operators that it then misses is enough; neither is ever called.

@@ -26,7 +26,7 @@ from tersense.measurements.measurements import Measurements
 from tersense.measurements.tables import read_measured
 from tersense.models.files import read_model, write_model
 from tersense.reconstruction.mlp import MlpOptions, MlpReconstructor
-from tersense.sensing.operator import Geometry
+from tersense.sensing.geometry import Geometry
 from tersense.sensing.patterns import read_patterns
 from tersense.training.checkpoint import read_checkpoint, write_checkpoint
 from tersense.training.config import Config, read_config, write_toml

@@ -1,6 +1,12 @@
-"""How the package hangs together: no module needs, in the end, itself."""
+"""The floors of the house: imports point downwards only.
+
+Every import statement counts: those inside functions, and those for type checkers. There is no list
+of exceptions.
+"""
 
 import ast
+import subprocess
+import sys
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -9,14 +15,24 @@ import pytest
 import tersense
 
 ROOT = Path(tersense.__file__).parent
-# `tersense/__init__.py` looks up its names only when somebody asks for them (PEP 562), and packages
-# that register their parts import them by name: neither is an import statement, and neither runs
-# while a module is being imported.
-LATE = {
-    # Sharing a model is a method of the imager, and a file of its own: `imager.push_to_hub` calls
-    # `hub`, which writes model files, which hold imagers.
-    ("tersense.models.imager", "tersense.models.hub"),
-}
+# From the ground up; packages on one floor do not import each other.
+FLOORS = [
+    {"errors"},
+    {"io"},
+    {"runtime"},
+    {"sensing"},
+    {"measurements"},
+    {"reconstruction"},
+    {"evaluation"},
+    {"models"},
+    {"training"},
+    {"experiments", "export", "interop"},
+    {"app"},
+    {"cli"},
+]
+LEVEL = {room: level for level, floor in enumerate(FLOORS) for room in floor}
+MOST_LINES, FEWEST_LINES = 400, 40
+SHORT = {"errors", "__main__"}  # what every floor needs, and the way in
 
 
 def module_name(path):
@@ -27,74 +43,162 @@ def module_name(path):
 MODULES = {module_name(path): path for path in ROOT.rglob("*.py")}
 
 
-def is_for_types_only(node):
-    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-
-
-def statements(node, inside_functions):
-    """Yield every statement below a node, except those for types only."""
-    for child in ast.iter_child_nodes(node):
-        if not is_for_types_only(child):
-            yield child
-            if inside_functions or not isinstance(child, ast.FunctionDef):
-                yield from statements(child, inside_functions)
-
-
 def imports_of(source, inside_functions=True):
     """Return the modules of this package that a source text imports, anywhere in it."""
     found = set()
-    for node in statements(ast.parse(source), inside_functions):
+    for node in walk(ast.parse(source), inside_functions):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            # `from tersense import hub` may name a module or something inside one.
+            # `from tersense.models import hub` may name a module or something inside one.
             inner = [f"{node.module}.{alias.name}" for alias in node.names]
-            names = [*(name for name in inner if name in MODULES)] or [node.module]
+            names = [name for name in inner if name in MODULES] or [node.module]
         else:
             continue
-        found.update(name for name in names if name in MODULES)
+        found.update(name for name in names if name.split(".")[0] == "tersense")
     return found
 
 
-def find_cycle(graph):
-    try:
-        TopologicalSorter(graph).prepare()
-    except CycleError as error:
-        return error.args[1]
-    return None
+def walk(node, inside_functions):
+    for child in ast.iter_child_nodes(node):
+        yield child
+        if inside_functions or not isinstance(child, ast.FunctionDef):
+            yield from walk(child, inside_functions)
 
 
-def read_graph(inside_functions):
-    return {name: imports_of(path.read_text(), inside_functions) for name, path in MODULES.items()}
+def room_of(module):
+    return module.split(".")[1] if "." in module else ""
+
+
+def faults_of(importer, imported):
+    """Say what is wrong with one import; the top of the package offers names, and is everywhere."""
+    here, there = room_of(importer), room_of(imported)
+    if here in ("", "__main__") or there == "":
+        return []
+    faults = []
+    if LEVEL[there] > LEVEL[here]:
+        faults.append(f"{importer} imports {imported}, which lies above it")
+    if LEVEL[there] == LEVEL[here] and there != here:
+        faults.append(f"{importer} imports {imported}, its sibling")
+    private = any(part.startswith("_") for part in imported.split(".")[2:])
+    if private and there != here:
+        faults.append(f"{importer} imports {imported}, which is private to {there}")
+    return faults
+
+
+def all_faults(sources):
+    return [
+        fault
+        for importer, source in sorted(sources.items())
+        for imported in sorted(imports_of(source))
+        for fault in faults_of(importer, imported)
+    ]
+
+
+def read_sources():
+    return {name: path.read_text(encoding="utf-8") for name, path in MODULES.items()}
+
+
+def test_every_package_has_a_floor():
+    rooms = {room_of(name) for name in MODULES} - {"", "__main__"}
+    assert rooms == set(LEVEL)
+
+
+def test_imports_point_downwards_only():
+    assert all_faults(read_sources()) == []
+
+
+@pytest.mark.parametrize("importer", sorted(set(MODULES) - {"tersense", "tersense.__main__"}))
+def test_an_import_upwards_is_found_in_any_module(importer):
+    """Put one import of every floor above into a module, in each way to write it."""
+    sources = read_sources()
+    for level in range(LEVEL[room_of(importer)] + 1, len(FLOORS)):
+        room = sorted(FLOORS[level])[0]
+        for line in (
+            f"import tersense.{room}",
+            f"from tersense.{room} import anything",
+            f"def f():\n    from tersense.{room} import anything",
+            f"if TYPE_CHECKING:\n    from tersense.{room} import anything",
+            f"class A:\n    async def f(self):\n        import tersense.{room}",
+        ):
+            changed = sources | {importer: f"{sources[importer]}\n{line}\n"}
+            assert len(all_faults(changed)) == 1, line
+
+
+def test_siblings_and_private_modules_are_guarded():
+    assert faults_of("tersense.export.c", "tersense.interop.scipy")
+    assert faults_of("tersense.models.imager", "tersense.sensing._simd")
+    assert not faults_of("tersense.sensing.additions", "tersense.sensing._simd")
 
 
 def test_no_module_imports_itself_in_the_end():
-    assert find_cycle(read_graph(inside_functions=False)) is None
-
-
-def test_nor_does_it_when_its_functions_run():
-    graph = read_graph(inside_functions=True)
-    assert len(graph) > 70
-    assert find_cycle(graph), "no exception is needed any more"
-    for importer, imported in LATE:
-        graph[importer].remove(imported)
-    assert find_cycle(graph) is None
-
-
-@pytest.mark.parametrize(
-    ("source", "found"),
-    [
-        ("from tersense.sensing.operator import Geometry", {"tersense.sensing.operator"}),
-        ("def f():\n    if x:\n        from tersense import hub", {"tersense.models.hub"}),
-        ("import tersense.io.files, json", {"tersense.io.files"}),
-        ("from tersense import __version__", {"tersense"}),
-        ("if TYPE_CHECKING:\n    from tersense.models.imager import Imager", set()),
-    ],
-)
-def test_imports_are_found_wherever_they_are(source, found):
-    assert imports_of(source) == found
+    graph = {name: imports_of(source, False) for name, source in read_sources().items()}
+    # A package imports what its modules offer; they import each other by their own names.
+    for name, imported in graph.items():
+        imported -= {other for other in imported if name.startswith(f"{other}.")}
+    TopologicalSorter(graph).prepare()
 
 
 def test_a_cycle_is_found():
-    assert find_cycle({"a": {"b"}, "b": {"c"}, "c": {"a"}})
-    assert find_cycle({"a": {"b", "c"}, "b": {"c"}}) is None
+    with pytest.raises(CycleError):
+        TopologicalSorter({"a": {"b"}, "b": {"c"}, "c": {"a"}}).prepare()
+
+
+def test_modules_have_a_readable_size():
+    for name, source in read_sources().items():
+        lines = source.count("\n")
+        assert lines <= MOST_LINES, f"{name} has {lines} lines"
+        if MODULES[name].name != "__init__.py" and name.split(".")[-1] not in SHORT:
+            assert lines >= FEWEST_LINES, f"{name} has {lines} lines"
+
+
+def test_every_package_says_what_it_is_for_and_what_it_offers():
+    for name, source in read_sources().items():
+        if MODULES[name].name != "__init__.py":
+            continue
+        tree = ast.parse(source)
+        assert len(ast.get_docstring(tree) or "") > 30, name
+        targets = [t.id for node in tree.body if isinstance(node, ast.Assign) for t in node.targets]
+        assert "__all__" in targets, name
+
+
+def run_python(code):
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("module", ["errors", "io", "io.images", "io.schema", "runtime", "cli"])
+def test_the_ground_floors_and_the_top_do_not_reach_torch(module):
+    run_python(f"import sys, tersense.{module}; assert 'torch' not in sys.modules")
+
+
+def test_importing_changes_no_global_state():
+    """Import everything that needs no extra; filters, loggers, the umask, signals stay."""
+    needs_extra = ("interop", "app", "experiments.plots", "export.onnx", "export.matrix")
+    modules = [
+        name for name in MODULES
+        if not name.removeprefix("tersense.").startswith(needs_extra) and "__main__" not in name
+    ]  # fmt: skip
+    run_python(f"""
+import logging, os, signal, sys, warnings
+import torch, numba, numpy, PIL.Image, typer, rich, safetensors, filelock  # these have their own
+
+def state():
+    levels = {{name: logger.level for name, logger in logging.Logger.manager.loggerDict.items()
+              if isinstance(logger, logging.Logger)}}
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    flags = torch.get_num_threads(), torch.backends.cudnn.benchmark, torch.is_grad_enabled()
+    return (list(warnings.filters), levels, handlers, flags, dict(os.environ), sys.excepthook,
+            torch.get_rng_state().tolist())
+
+asked = []
+os.umask, umask = lambda mask: asked.append(mask) or umask(mask), os.umask
+before = state()
+for name in {modules!r}:
+    __import__(name)
+after = state()
+assert after[1].items() >= before[1].items()  # new loggers of other libraries may appear
+assert after[0] == before[0], "warning filters"
+assert after[2:] == before[2:]
+assert not asked, "umask"
+""")

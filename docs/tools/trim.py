@@ -18,7 +18,7 @@ from tersense.io.images import find_images, read_gray
 from tersense.models.files import write_model
 from tersense.models.imager import Imager
 from tersense.sensing.operator import SensingOperator
-from tersense.sensing.ternary import Patterns
+from tersense.sensing.patterns import Patterns
 
 SIDE, CROPS, BATCH = 160, 80, 8
 

@@ -12,6 +12,7 @@ __all__ = [
     "Imager",
     "Measurements",
     "Patterns",
+    "Readout",
     "TernarySensor",
     "TersenseError",
     "from_pretrained",
@@ -22,20 +23,23 @@ __all__ = [
 if TYPE_CHECKING:
     from tersense.errors import TersenseError
     from tersense.measurements.measurements import Measurements
+    from tersense.measurements.readout import Readout
     from tersense.measurements.tables import read_measured
-    from tersense.models.files import load
     from tersense.models.hub import from_pretrained
     from tersense.models.imager import Imager
-    from tersense.sensing.ternary import Patterns, TernarySensor
+    from tersense.models.zoo import load
+    from tersense.sensing.patterns import Patterns
+    from tersense.sensing.ternary import TernarySensor
 
 _HOMES = {
     "Imager": "models.imager",
     "Measurements": "measurements.measurements",
-    "Patterns": "sensing.ternary",
+    "Patterns": "sensing.patterns",
+    "Readout": "measurements.readout",
     "TernarySensor": "sensing.ternary",
     "TersenseError": "errors",
     "from_pretrained": "models.hub",
-    "load": "models.files",
+    "load": "models.zoo",
     "read_measured": "measurements.tables",
 }
 

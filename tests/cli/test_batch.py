@@ -86,7 +86,7 @@ def test_readout_models_are_recorded_in_the_file(album, tmp_path, capsys):
     options = ["--bits", "8", "--noise", "2.5", "--seed", "9"]
     assert main(["sense", str(album / "a.png"), "-o", str(out), *options]) == 0
     header = Measurements.load(out).header
-    assert (header.bits, header.noise, header.seed) == (8, 2.5, 9)
+    assert (header.readout.bits, header.readout.noise, header.readout.seed) == (8, 2.5, 9)
     # 2 × 2 windows of 256 measurements for 40 × 50 pixels, 8 bits each
     assert "4.096 bits a pixel" in capsys.readouterr().out
 

@@ -14,7 +14,7 @@ from tersense.cli.program import main
 from tersense.io.images import read_image, write_image
 from tersense.measurements.manifest import Manifest
 from tersense.measurements.measurements import Measurements
-from tersense.models.files import ZOO, names
+from tersense.models.zoo import WEIGHTS, names
 
 COMMANDS = (
     "demo", "models", "info", "sense", "reconstruct", "evaluate", "train", "reproduce",
@@ -180,7 +180,7 @@ def missing_image(tmp_path):
 
 
 def truncated_model(tmp_path):
-    whole = (ZOO / "paper-r25.safetensors").read_bytes()
+    whole = (WEIGHTS / "paper-r25.safetensors").read_bytes()
     (tmp_path / "cut.safetensors").write_bytes(whole[: len(whole) // 2])
     arguments = ["sense", tmp_path / "photo.png", "-o", tmp_path / "out.tsm"]
     return [*arguments, "-m", tmp_path / "cut.safetensors"], "not a usable model file"

@@ -27,8 +27,8 @@ import typer
 
 import tersense
 from tersense.cli.program import app, main
-from tersense.models.files import names
 from tersense.models.info import describe
+from tersense.models.zoo import names
 from tersense.reconstruction import base as recon
 from tersense.training.config import build_config
 

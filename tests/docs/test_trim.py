@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tersense.reconstruction.classical import random_patterns
+from tersense.sensing.patterns import random_patterns
 
 spec = importlib.util.spec_from_file_location(
     "trim", Path(__file__).parents[2] / "docs" / "tools" / "trim.py"

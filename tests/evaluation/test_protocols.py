@@ -11,9 +11,10 @@ from skimage.metrics import peak_signal_noise_ratio
 
 import tersense
 from tersense.errors import TersenseError
-from tersense.evaluation.protocols import evaluate_folder, reconstruct_overlapping, write_json
+from tersense.evaluation.protocols import evaluate_folder, reconstruct_overlapping
+from tersense.io.files import write_json
 from tersense.io.images import write_image
-from tersense.sensing.operator import Geometry
+from tersense.sensing.geometry import Geometry
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +86,7 @@ def test_overlapping_takes_many_more_measurements_and_says_so(imager, folder):
 
 def test_a_lapped_camera_has_no_overlapping_protocol(folder):
     sensor = tersense.TernarySensor(window=8, stride=4)
-    from tersense.models.files import build_reconstructor
+    from tersense.reconstruction.base import build_reconstructor
 
     network = build_reconstructor("mlp", {"hidden": [8]}, Geometry(8, 4), 4)
     lapped = tersense.Imager("lapped", sensor.freeze(), torch.ones(4), 128.0, 64.0, network)

@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 import torch
 from skimage import data
+from tersense.reconstruction.solvers.spgl1 import Spgl1Imager
 
 from tersense.cli.program import main
 from tersense.errors import TersenseError
 from tersense.experiments.bench import methods as bench_methods
 from tersense.io.images import write_image
-from tersense.reconstruction.classical import ClassicalImager, random_patterns
-from tersense.reconstruction.solvers.spgl1 import Spgl1Imager
+from tersense.reconstruction.classical import ClassicalImager
+from tersense.sensing.patterns import random_patterns
 
 EVERY = ["paper-r25", "O-NL-SDA", "BP, gap 1e-3", "BP, gap 1e-4", "TV, gap 1e-3", "BP by spgl1"]
 

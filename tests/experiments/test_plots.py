@@ -12,9 +12,9 @@ from tersense.experiments.curves import PAPER, read_figures, read_training
 from tersense.experiments.plots import coverage
 from tersense.io.figures import draw_measurements, draw_pattern_sheet
 from tersense.io.images import read_image, write_image
-from tersense.models.files import load
+from tersense.models.zoo import load
 from tersense.sensing.operator import SensingOperator
-from tersense.sensing.ternary import Patterns
+from tersense.sensing.patterns import Patterns
 
 
 @pytest.fixture

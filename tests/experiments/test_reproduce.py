@@ -25,7 +25,7 @@ from tersense.experiments.tables import (
     recipe,
 )
 from tersense.io.images import write_image
-from tersense.training.loop import Run
+from tersense.training.run import Run
 
 
 @pytest.fixture(scope="module")

@@ -5,15 +5,15 @@ import types
 
 import numpy as np
 import pytest
+from tersense.export.costs import cost_rows
 
 import tersense.export.base
 from tersense.export.base import KINDS, Outcome, export
-from tersense.export.costs import cost_rows
 from tersense.export.test_vectors import make_vectors, photograph
 from tersense.io.images import PHOTOGRAPH, read_gray
 from tersense.measurements.manifest import Manifest
-from tersense.models.files import load
-from tersense.sensing.ternary import Patterns
+from tersense.models.zoo import load
+from tersense.sensing.patterns import Patterns
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from skimage import data
 
 import tersense
 from tersense.interop.deepinv import Readout, TernaryPhysics, TernaryReconstructor
-from tersense.reconstruction.classical import random_patterns
+from tersense.sensing.patterns import random_patterns
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -136,7 +136,7 @@ def test_the_readout_is_that_of_the_camera(small_imager, bits):
     physics.sensor_model = Readout(physics, bits)
     x = torch.from_numpy(picture).movedim(-1, 0)[None].double() / 255
     measured = small_imager.sense(picture, bits=bits)
-    expected = measured.values * measured.header.step
+    expected = measured.values * measured.header.readout.step
     np.testing.assert_allclose(physics.to_camera(physics.double()(x))[0].numpy(), expected,
                                rtol=1e-5, atol=1e-3)  # fmt: skip
 

@@ -6,7 +6,7 @@ from scipy.sparse.linalg import lsqr, svds
 
 from reference import sense_slowly
 from tersense.interop.scipy import TernaryOperator
-from tersense.reconstruction.classical import random_patterns
+from tersense.sensing.patterns import random_patterns
 
 CAMERAS = [(12, 8, 8, (16, 24)), (12, 8, 8, (11, 19)), (3, 8, 4, (13, 15)), (2, 7, 3, (10, 11))]
 

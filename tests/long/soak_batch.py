@@ -21,7 +21,8 @@ from conftest import build_small_imager
 from long.memory import Memory, growth
 from tersense.evaluation.protocols import score_picture
 from tersense.io.images import read_gray, read_image, write_image
-from tersense.models.files import load, write_model
+from tersense.models.files import write_model
+from tersense.models.zoo import load
 
 PER_FOLDER = 500
 SECONDS_BETWEEN_SAMPLES = 0.05

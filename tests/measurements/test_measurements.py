@@ -220,7 +220,7 @@ def test_noise_has_its_deviation_and_is_recorded():
     error = noisy.values - exact.values
     assert error.std() == pytest.approx(20, rel=0.03)
     assert abs(error.mean()) < 1
-    assert (noisy.header.noise, noisy.header.seed) == (20.0, 3)
+    assert (noisy.header.readout.noise, noisy.header.readout.seed) == (20.0, 3)
     np.testing.assert_array_equal(noisy.values, exact.with_noise(20.0, seed=3).values)
     assert (noisy.values != exact.with_noise(20.0, seed=4).values).any()
     np.testing.assert_array_equal(
@@ -231,7 +231,7 @@ def test_noise_has_its_deviation_and_is_recorded():
 def test_from_no_noise_at_all_to_the_most_that_fits():
     exact = measured()
     np.testing.assert_array_equal(exact.with_noise(0.0).values, exact.values)
-    assert exact.with_noise(1e7).header.noise == 1e7
+    assert exact.with_noise(1e7).header.readout.noise == 1e7
 
 
 @pytest.mark.parametrize("bits", [2, 6, 8, 10])
@@ -239,8 +239,8 @@ def test_a_quantised_readout_errs_by_half_a_step_at_most(bits):
     exact = measured(low=-3000, high=3000)
     coarse = exact.quantized(bits, full_scale=3000)
     assert abs(coarse.values).max() <= 2 ** (bits - 1) - 1
-    error = coarse.values * coarse.header.step - exact.values
-    assert abs(error).max() <= coarse.header.step / 2 + 1e-9
+    error = coarse.values * coarse.header.readout.step - exact.values
+    assert abs(error).max() <= coarse.header.readout.step / 2 + 1e-9
     assert coarse.bits_per_pixel == pytest.approx(bits * coarse.per_pixel)
 
 
@@ -262,7 +262,7 @@ def test_numbers_of_32_bits_are_the_widest():
 def test_enough_bits_are_exact():
     exact = measured(low=-3000, high=3000)
     fine = exact.quantized(13, full_scale=3000)
-    assert fine.header.step == 1
+    assert fine.header.readout.step == 1
     np.testing.assert_array_equal(fine.values, exact.values)
 
 

@@ -8,10 +8,11 @@ from skimage import data
 import tersense
 from reference import sense_by_windows
 from tersense.errors import TersenseError
-from tersense.models.files import build_reconstructor
-from tersense.sensing.geometry import cut_tiles
-from tersense.sensing.operator import Geometry, SensingOperator, sense_exactly
-from tersense.sensing.ternary import Patterns
+from tersense.reconstruction.base import build_reconstructor
+from tersense.sensing.exact import sense_exactly
+from tersense.sensing.geometry import Geometry, cut_tiles
+from tersense.sensing.operator import SensingOperator
+from tersense.sensing.patterns import Patterns
 
 
 def untrained(window, stride, m=6, seed=0):

@@ -13,8 +13,9 @@ from skimage import data as pictures
 import tersense
 from tersense.errors import TersenseError
 from tersense.models import files as models
-from tersense.models.files import ALIASES, find_by_patterns, load, names, read_model, write_model
+from tersense.models.files import read_model, write_model
 from tersense.models.imager import Imager
+from tersense.models.zoo import ALIASES, find_by_patterns, load, names
 from tersense.reconstruction.mlp import MlpReconstructor
 
 
@@ -39,7 +40,7 @@ def zoo(tmp_path, monkeypatch, make_imager):
     folder.mkdir()
     write_model(folder / "two.safetensors", make_imager("as trained", seed=2))
     write_model(folder / "one.safetensors", make_imager("as trained", seed=1))
-    monkeypatch.setattr(models, "ZOO", folder)
+    monkeypatch.setattr(models, "WEIGHTS", folder)
     monkeypatch.setattr(models, "ALIASES", {"default": "two"})
     return folder
 

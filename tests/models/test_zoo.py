@@ -8,7 +8,7 @@ import tersense
 from reference import sense_by_windows
 from tersense.evaluation.metrics import psnr
 from tersense.io.images import to_gray
-from tersense.models.files import ZOO, names
+from tersense.models.zoo import WEIGHTS, names
 
 # PSNR of the shipped file on 256×256 pixels of four pictures of scikit-image.
 GOLDEN = {
@@ -59,6 +59,6 @@ def test_pictures_come_back_as_well_as_they_did(name):
 
 
 def test_files_are_small_enough_to_ship():
-    sizes = {path.stem: path.stat().st_size for path in ZOO.glob("*.safetensors")}
+    sizes = {path.stem: path.stat().st_size for path in WEIGHTS.glob("*.safetensors")}
     assert all(size <= 8 * 2**20 for name, size in sizes.items() if name != "paper-r25")
     assert sum(sizes.values()) <= 48 * 2**20

@@ -12,13 +12,9 @@ from skimage import data
 
 from tersense.evaluation.protocols import evaluate_folder, reconstruct_overlapping, score_picture
 from tersense.io.images import write_image
-from tersense.reconstruction.classical import (
-    ClassicalImager,
-    basis_pursuit,
-    random_patterns,
-    total_variation,
-)
+from tersense.reconstruction.classical import ClassicalImager, basis_pursuit, total_variation
 from tersense.sensing.operator import SensingOperator
+from tersense.sensing.patterns import random_patterns
 
 CAMERA = data.camera()
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from tersense.reconstruction.missing import CORRELATION, NOISE, fill_missing
 
 import tersense
 from cameras import random_camera
@@ -10,7 +11,6 @@ from tersense.evaluation.metrics import psnr
 from tersense.io.images import PHOTOGRAPH, read_gray
 from tersense.measurements.measurements import MeasuredValues
 from tersense.reconstruction import missing
-from tersense.reconstruction.missing import CORRELATION, NOISE, fill_missing
 
 NAN = float("nan")
 

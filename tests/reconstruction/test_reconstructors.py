@@ -11,7 +11,8 @@ from torch import nn
 from tersense.reconstruction import base as recon
 from tersense.reconstruction.base import Reconstructor, find_reconstructor, register
 from tersense.reconstruction.mlp import MlpOptions, MlpReconstructor, average_windows
-from tersense.sensing.operator import Geometry, SensingOperator
+from tersense.sensing.geometry import Geometry
+from tersense.sensing.operator import SensingOperator
 
 # The registry
 

@@ -12,10 +12,10 @@ import tersense
 from tersense.errors import TersenseError
 from tersense.models import imager as imager_module
 from tersense.models.imager import Imager
-from tersense.reconstruction.classical import random_patterns
 from tersense.reconstruction.unrolled import UnrolledOptions, UnrolledReconstructor
-from tersense.sensing.nesting import most_telling_first
-from tersense.sensing.operator import Geometry, SensingOperator
+from tersense.sensing.geometry import Geometry
+from tersense.sensing.operator import SensingOperator
+from tersense.sensing.patterns import nested_order, random_patterns
 from tersense.sensing.ternary import TernarySensor
 from tersense.training.config import build_config
 from tersense.training.network import JointNetwork
@@ -195,7 +195,7 @@ def test_a_nested_camera_starts_with_the_most_telling_patterns():
     nested.reconstructor["nested"] = True
     network = JointNetwork(nested, 120.0, 60.0)
     network.start_from(trained)
-    order = most_telling_first(trained.patterns)
+    order = nested_order(trained.patterns)
     assert list(order) != sorted(order)
     np.testing.assert_array_equal(network.sensor.freeze().phi, trained.phi[order])
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 from skimage import data
-from test_train import assert_equal_weights, small_config, unrolled_config, weights_of
+from training.test_train import assert_equal_weights, small_config, unrolled_config, weights_of
 
 import tersense
 from processes import kill_worker, start_together, wait_for, wait_until_there
@@ -25,9 +25,9 @@ from tersense.cli.program import main
 from tersense.io.images import write_image
 from tersense.runtime._rendezvous import invite, join
 from tersense.runtime.distributed import my_part, share_statistics
-from tersense.runtime.watcher import Quiet
+from tersense.runtime.progress import Quiet
 from tersense.training.config import write_toml
-from tersense.training.loop import Run, train
+from tersense.training.run import Run, train
 
 
 def tersense_train(tmp_path, config, *options):

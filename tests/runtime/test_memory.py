@@ -9,7 +9,7 @@ import pytest
 PROGRAM = """
 import resource, sys
 import numpy as np
-from tersense.runtime.malloc import keep_freed_memory
+from tersense.runtime.device import keep_freed_memory
 
 if sys.argv[1] == "keep":
     keep_freed_memory()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from processes import call_in_fork
 from reference import sense_by_windows
 from tersense.sensing import exact as kernels
-from tersense.sensing.exact import AddOnlySensor
+from tersense.sensing.additions import AddOnlySensor
 
 
 def ternary(rng, m, W, density):

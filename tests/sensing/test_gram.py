@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from tersense.reconstruction.classical import random_patterns
 from tersense.sensing.gram import _newton_schulz as newton_schulz
 from tersense.sensing.gram import convolve_windows, inverse_gram, invert
 from tersense.sensing.operator import SensingOperator
+from tersense.sensing.patterns import random_patterns
 
 
 def camera(window, stride, m, density=0.2):

@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from test_train import unrolled_config
+from training.test_train import unrolled_config
 
 import tersense
 from tersense import TersenseError
-from tersense.sensing.nesting import most_telling_first
-from tersense.sensing.ternary import Patterns
+from tersense.sensing.patterns import Patterns, nested_order
 from tersense.training.network import JointNetwork
 
 
@@ -27,13 +26,13 @@ def test_the_mean_comes_before_differences():
     phi[1, 1, :] = 1, 1, -1, -1
     phi[2] = 1
     phi[3, :, :2], phi[3, :, 2:] = 1, -1
-    assert list(most_telling_first(Patterns(phi, 4))[:2]) == [2, 3]
+    assert list(nested_order(Patterns(phi, 4))[:2]) == [2, 3]
 
 
 def test_every_next_pattern_is_the_best_one_left():
     rng = np.random.default_rng(3)
     phi = rng.integers(-1, 2, (6, 4, 4)).astype(np.int8)
-    order = most_telling_first(Patterns(phi, 4))
+    order = nested_order(Patterns(phi, 4))
     assert sorted(order) == list(range(6))
     for place in range(5):
         chosen = list(order[:place])
@@ -45,7 +44,7 @@ def test_patterns_that_repeat_others_come_last():
     phi = np.zeros((3, 2, 2), np.int8)
     phi[0] = phi[1] = 1
     phi[2, 0, 0] = 1
-    assert list(most_telling_first(Patterns(phi, 2))) == [0, 2, 1]
+    assert list(nested_order(Patterns(phi, 2))) == [0, 2, 1]
 
 
 @pytest.mark.parametrize(("loss", "pull"), [("log", [1, 1, 1]), ("charbonnier", [0.1, 1, 10])])

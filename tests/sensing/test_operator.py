@@ -7,7 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reference import sense_slowly
-from tersense.sensing.operator import Geometry, SensingOperator, sense_exactly
+from tersense.sensing.exact import sense_exactly
+from tersense.sensing.geometry import Geometry
+from tersense.sensing.operator import SensingOperator
 
 geometries = st.integers(1, 9).flatmap(lambda w: st.tuples(st.just(w), st.integers(1, w)))
 sizes = st.tuples(st.integers(1, 23), st.integers(1, 23))

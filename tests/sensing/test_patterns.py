@@ -15,10 +15,9 @@ from tersense.cli.program import main
 from tersense.errors import TersenseError
 from tersense.evaluation.metrics import psnr
 from tersense.io.images import to_gray, write_image
-from tersense.reconstruction.classical import random_patterns
-from tersense.sensing.patterns import read_patterns
+from tersense.sensing.patterns import random_patterns, read_patterns
 from tersense.training.config import build_config, read_config, write_toml
-from tersense.training.loop import train
+from tersense.training.run import train
 
 PICTURE = to_gray(data.chelsea())[50:121, 120:210]
 TERNARY = random_patterns(16, 8, 0.2, seed=4).phi

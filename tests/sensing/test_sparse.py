@@ -9,12 +9,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skimage import data
-from test_sensing import assert_adjoint, geometries, random_phi, sizes
+from sensing.test_operator import assert_adjoint, geometries, random_phi, sizes
 
 import tersense
 from reference import sense_slowly
-from tersense.sensing.operator import SensingOperator
-from tersense.sensing.sparse import SparseOperator, fastest_operator
+from tersense.sensing.operator import SensingOperator, SparseOperator, fastest_operator
 
 
 @settings(max_examples=60, deadline=None)

@@ -7,14 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from tersense.sensing.ternary import (
-    Patterns,
-    TernarySensor,
-    nonzeros_for_density,
-    rows_for_rate,
-    ternarize,
-    top_k_select,
-)
+from tersense.sensing.patterns import Patterns, nonzeros_for_density, rows_for_rate
+from tersense.sensing.ternary import TernarySensor, ternarize, top_k_select
 
 # Few distinct values, zeros among them: ties everywhere.
 tied = arrays(np.float32, (6, 10), elements=st.sampled_from([-2.0, -1.0, 0.0, 1.0, 2.0]))

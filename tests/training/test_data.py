@@ -9,7 +9,7 @@ from scipy.stats import chisquare
 from skimage import data as skimage_data
 
 from tersense.training import packing
-from tersense.training.data import CropSampler, PackedPictures
+from tersense.training.crops import CropSampler, PackedPictures
 from tersense.training.packing import open_pictures, resolve_source
 
 

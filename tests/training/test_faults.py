@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 import pytest
 import torch
 from skimage import data
-from test_train import (
+from training.test_train import (
     assert_equal_weights,
     small_config,
     train_until,
@@ -22,10 +22,10 @@ from tersense.cli.program import main
 from tersense.errors import TersenseError
 from tersense.io.files import locked
 from tersense.io.images import write_image
-from tersense.runtime.watcher import Quiet
+from tersense.runtime.progress import Quiet
 from tersense.training.checkpoint import read_checkpoint
 from tersense.training.config import write_toml
-from tersense.training.loop import Run, open_run, train
+from tersense.training.run import Run, open_run, train
 from tersense.training.network import JointNetwork
 
 
@@ -109,8 +109,8 @@ def test_a_rate_that_explodes_ends_in_one_line_and_a_good_checkpoint(tmp_path, c
     said = capsys.readouterr().err.splitlines()[-1]
     assert "train.lr" in said
     run = Run(config, Quiet())
-    run.load_checkpoint()
-    assert all(weight.isfinite().all() for weight in run.network.parameters())
+    run.state.load(run.folder.checkpoint)
+    assert all(weight.isfinite().all() for weight in run.state.network.parameters())
 
 
 def test_a_run_killed_before_its_first_checkpoint_begins_again(tmp_path):
@@ -148,7 +148,7 @@ def test_a_checkpoint_of_before_the_random_state_was_kept_is_read(tmp_path):
     kept = {key: value for key, value in load_file(path).items() if not key.startswith("random.")}
     save_file(kept, path, metadata)
     run = Run(config, Quiet())
-    assert read_checkpoint(path, run.network, run.optimizer)["step"] == 20
+    assert read_checkpoint(path, run.state.network, run.state.optimizer)["step"] == 20
 
 
 PACK = """

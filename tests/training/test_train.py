@@ -17,9 +17,9 @@ from tersense.cli.program import main
 from tersense.errors import TersenseError
 from tersense.evaluation.protocols import score_picture
 from tersense.io.images import write_image
-from tersense.runtime.watcher import Quiet
+from tersense.runtime.progress import Quiet
 from tersense.training.config import build_config, read_config, write_toml
-from tersense.training.loop import Run, open_run, train
+from tersense.training.run import Run, open_run, train
 from tersense.training.network import JointNetwork
 
 
@@ -87,7 +87,7 @@ def test_a_run_stopped_in_the_middle_of_an_epoch_continues_bit_for_bit(tmp_path,
     train(hurried)
     for _ in range(3):
         train(hurried, resume=True)
-    assert Run(config, Quiet()).total_steps == 60
+    assert Run(config, Quiet()).loop.total_steps == 60
     train(config, resume=True)
     assert_equal_weights(weights_of(tmp_path / "whole"), weights_of(tmp_path / "parts"))
 
@@ -207,15 +207,15 @@ def test_going_on_with_another_version_is_told(tmp_path, capsys, refused):
 def test_batch_statistics_belong_to_the_frozen_patterns(tmp_path):
     """In evaluation mode, the loss on training crops is that of training mode."""
     run = Run(small_config(tmp_path / "run"), Quiet())
-    step = run.make_step()
-    locations = run.sampler.epoch(0)
+    step = run.loop.make_step()
+    locations = run.data.sampler.epoch(0)
     for number in range(20):
         step(locations[number * 200 : (number + 1) * 200])
-    crops = run.crops(locations[:2000])
+    crops = run.data.crops(locations[:2000])
     with torch.no_grad():
-        training = run.network.train()(crops).item()
-        run.settle()
-        evaluation = run.network.eval()(crops).item()
+        training = run.state.network.train()(crops).item()
+        run.loop.recompute_statistics()
+        evaluation = run.state.network.eval()(crops).item()
     assert evaluation == pytest.approx(training, rel=0.05)
 
 
@@ -245,13 +245,13 @@ def test_a_lapped_camera_trains_and_reconstructs(tmp_path):
 
 def test_random_patterns_stay_as_they_were_drawn(tmp_path):
     config = small_config(tmp_path / "run", sensing__kind="random")
-    before = Run(config, Quiet()).network.sensor.freeze().phi
+    before = Run(config, Quiet()).state.network.sensor.freeze().phi
     assert (train(config).phi == before).all()
 
 
 def test_a_learned_scale_is_learned(tmp_path):
     config = small_config(tmp_path / "run", sensing__scale="learned")
-    before = Run(config, Quiet()).network.sensor.scale.detach()
+    before = Run(config, Quiet()).state.network.sensor.scale.detach()
     assert not torch.equal(train(config).operator.alpha.cpu(), before)
 
 
@@ -283,9 +283,9 @@ def test_pretraining_makes_a_better_start(tmp_path):
         config = sda_config(tmp_path / str(steps))
         options = {**config.reconstructor, "pretrain_steps": steps}
         run = Run(replace(config, reconstructor=options), Quiet())
-        run.network.reconstructor.prepare(run.network.sensor.theta, run._normalised())
+        run.state.network.reconstructor.prepare(run.state.network.sensor.theta, run._normalised())
         with torch.no_grad():
-            losses[steps] = run.network(run.crops(run.sampler.epoch(0)[:500])).item()
+            losses[steps] = run.state.network(run.data.crops(run.data.sampler.epoch(0)[:500])).item()
     assert losses[200] < losses[0]
 
 
@@ -302,7 +302,7 @@ def test_a_signal_leaves_a_checkpoint_and_the_run_continues(tmp_path, request_to
     assert "asked to stop" in said.splitlines()[-1]
     assert "--resume" in said.splitlines()[-1]
     run = Run(config, Quiet())
-    run.load_checkpoint()
+    run.state.load(run.folder.checkpoint)
     assert run.step == tersense.load(tmp_path / "run/model.safetensors").about["steps"]
 
 
@@ -358,16 +358,16 @@ def test_frozen_patterns_stay_while_the_network_learns(tmp_path):
 def train_until(config, last):
     """Begin a training and interrupt it before a step, without a last checkpoint."""
     run = open_run(config, False, Quiet())
-    learn = run.make_step()
+    learn = run.loop.make_step()
 
     def dying(locations):
         if run.step == last:
             raise KeyboardInterrupt
         return learn(locations)
 
-    run.make_step = lambda: dying
+    run.loop.make_step = lambda: dying
     with pytest.raises(KeyboardInterrupt):
-        run.train()
+        run.loop.run()
 
 
 def unrolled_config(out, **changes):
@@ -427,15 +427,15 @@ def test_patterns_that_will_not_be_frozen_are_told(tmp_path, capsys):
 
 def test_frozen_patterns_stay_while_the_network_goes_on(tmp_path):
     run = open_run(unrolled_config(tmp_path / "run", train__freeze_epochs=1), False, Quiet())
-    learn, seen = run.make_step(), []
+    learn, seen = run.loop.make_step(), []
 
     def watching(locations):
         loss = learn(locations)
-        seen.append((run.network.sensor.freeze().hash, run.network.reconstructor.damping.item()))
+        seen.append((run.state.network.sensor.freeze().hash, run.state.network.reconstructor.damping.item()))
         return loss
 
-    run.make_step = lambda: watching
-    run.train()
+    run.loop.make_step = lambda: watching
+    run.loop.run()
     patterns, damping = zip(*seen, strict=True)
     assert len(set(patterns[:20])) > 1
     assert len(set(patterns[20:])) == 1

@@ -14,8 +14,8 @@ from tersense.errors import TersenseError
 from tersense.evaluation.metrics import psnr, ssim
 from tersense.io.images import Picture, read_image
 from tersense.measurements.measurements import Measurements
-from tersense.models.files import ALIASES, load, names
 from tersense.models.imager import Imager
+from tersense.models.zoo import ALIASES, load, names
 
 MOST_BYTES = 20 * 2**20  # of an upload
 MOST_PIXELS = 40_000_000  # of an upload, before it is shrunk

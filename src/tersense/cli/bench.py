@@ -24,8 +24,8 @@ def bench_sense(
     """
     _use_one_thread()
     from tersense.cli.console import ProgressDisplay, output, show_table
-    from tersense.evaluation.protocols import write_json
     from tersense.experiments.bench.sensing import bench_sensing
+    from tersense.io.files import write_json
 
     _require_targets(json, plot)
     with ProgressDisplay() as display:
@@ -78,10 +78,9 @@ def bench_reconstruct(
     Example: tersense bench reconstruct -m block-r25 --json reconstruct.json
     """
     from tersense.cli.console import ProgressDisplay, output, show_table
-    from tersense.evaluation.protocols import write_json
     from tersense.experiments.bench.reconstruction import bench_reconstruction
-    from tersense.io.files import require_json_target
-    from tersense.models.files import names
+    from tersense.io.files import require_json_target, write_json
+    from tersense.models.zoo import names
     from tersense.runtime.device import choose_device
 
     if json:
@@ -123,9 +122,8 @@ def bench_train(
     Example: tersense bench train configs/block-r25.toml --set train.batch=32
     """
     from tersense.cli.console import show_facts
-    from tersense.evaluation.protocols import write_json
-    from tersense.experiments.bench.reconstruction import bench_training
-    from tersense.io.files import require_json_target
+    from tersense.experiments.bench.training import bench_training
+    from tersense.io.files import require_json_target, write_json
     from tersense.training.config import read_config
 
     if json:
@@ -170,8 +168,8 @@ def bench_methods(
     """
     _use_one_thread()
     from tersense.cli.console import ProgressDisplay, output, show_table
-    from tersense.evaluation.protocols import write_json
     from tersense.experiments.bench.methods import bench_methods as run_bench
+    from tersense.io.files import write_json
     from tersense.io.images import PHOTOGRAPH, find_images
 
     if count < 1:

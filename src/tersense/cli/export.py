@@ -21,13 +21,13 @@ def run_export(kind: str, model: str, rate: float | None, out: Path, **options: 
     """Write an export and print what a designer asks first."""
     from tersense.cli.console import output, show_facts, show_table
     from tersense.export.base import export
-    from tersense.export.costs import HEAD, cost_rows
-    from tersense.models.files import load
+    from tersense.models.info import COST_HEAD, cost_rows
+    from tersense.models.zoo import load
 
     imager = load(model)
     imager = imager if rate is None else imager.at_rate(rate)
     manifest, facts = export(kind, imager, out, **options)
-    show_table(f"{imager.name} as {kind}", HEAD, cost_rows(imager.patterns))
+    show_table(f"{imager.name} as {kind}", COST_HEAD, cost_rows(imager.patterns))
     if facts:
         show_facts("This export", facts)
     output.print(f"{out} holds {len(manifest.files) + 1} files; manifest.json describes them")

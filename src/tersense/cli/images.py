@@ -144,7 +144,7 @@ def reconstruct(
     from tersense.io.files import make_folder
     from tersense.io.images import require_picture_suffix, write_image
     from tersense.measurements.measurements import MeasuredValues
-    from tersense.models.files import find_by_patterns
+    from tersense.models.zoo import find_by_patterns
     from tersense.runtime.distributed import rank, together
 
     read, find = _choose_reader(measured, manifest, size)
@@ -158,7 +158,7 @@ def reconstruct(
 
     def work(measurements: Any, target: Path) -> None:
         header = measurements.header
-        imager = imager_for(header.phi, header.stride, header.patterns)
+        imager = imager_for(header.phi, header.stride, header.rows)
         picture = imager.reconstruct(measurements)
         make_folder(target.parent)
         write_image(target, picture)
@@ -214,7 +214,7 @@ def evaluate(
 
 def _show_evaluation(result: dict[str, Any], json: Path | None) -> None:
     from tersense.cli.console import output, show_table
-    from tersense.evaluation.protocols import write_json
+    from tersense.io.files import write_json
 
     images, spread = result["images"], result["spread"]
     rows = [_score_row(image["name"], image) for image in images[:_MOST_ROWS]]

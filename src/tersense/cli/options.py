@@ -33,7 +33,7 @@ def load_model(
     model: str, rate: float | None = None, device: str = "cpu", precision: str = "float32"
 ) -> "Imager":
     """Load what the options of a command name."""
-    from tersense.models.files import load
+    from tersense.models.zoo import load
 
     imager = load(model, device, precision)
     return imager if rate is None else imager.at_rate(rate)

@@ -79,7 +79,7 @@ def plot_pattern_sheet(
     """
     from tersense.io.figures import draw_pattern_sheet
     from tersense.io.images import require_picture_suffix, write_image
-    from tersense.models.files import load
+    from tersense.models.zoo import load
 
     require_picture_suffix(out)
     write_image(out, draw_pattern_sheet(load(model).phi, columns, scale))
@@ -93,7 +93,7 @@ def plot_pattern_coverage(out: PlotFile, model: OneModel = "default") -> None:
     Example: tersense plot coverage -m paper-r25 -o coverage.png
     """
     from tersense.experiments.plots import plot_coverage
-    from tersense.models.files import load
+    from tersense.models.zoo import load
 
     _require(out)
     imager = load(model)
@@ -124,7 +124,7 @@ def plot_strip(
     from tersense.io.figures import draw_strip
     from tersense.io.files import require_writable_folder
     from tersense.io.images import read_image, require_picture_suffix, write_image
-    from tersense.models.files import load, names
+    from tersense.models.zoo import load, names
 
     require_picture_suffix(out)
     require_writable_folder(out)

@@ -3,7 +3,6 @@
 import io
 import os
 import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,12 +11,11 @@ from tersense import __version__
 from tersense.cli.bench import bench_app
 from tersense.cli.export import export_app
 from tersense.cli.images import evaluate, reconstruct, sense
-from tersense.cli.options import ModelOption, RateOption, load_model
-from tersense.cli.page import serve
 from tersense.cli.plot import plot_app
+from tersense.cli.show import demo, info, models, serve
 from tersense.cli.training import reproduce, train
 from tersense.errors import AlreadyToldError
-from tersense.runtime.malloc import keep_freed_memory
+from tersense.runtime.device import keep_freed_memory
 
 # Modules that import torch are imported inside the commands, so that --help answers at once.
 
@@ -55,82 +53,9 @@ def _options(
         )
 
 
-@app.command()
-def demo(
-    out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="DIR", help="Where the results go.")
-    ] = Path("demo"),
-    model: ModelOption = "default",
-) -> None:
-    """Sense and reconstruct a photograph that comes with the package.
-
-    Writes a picture of original, reconstruction, error and patterns, and prints the figures.
-
-    Example: tersense demo -o demo
-    """
-    from tersense.cli.console import output, show_facts
-    from tersense.cli.demo import run_demo
-
-    facts, picture = run_demo(load_model(model), out)
-    show_facts("A photograph, sensed and given back", facts)
-    output.print(f"Picture: {picture}")
-
-
-@app.command()
-def models() -> None:
-    """List the models that come with the package.
-
-    Example: tersense models
-    """
-    from tersense.cli.console import output, show_table
-    from tersense.models.files import ALIASES, load, names
-
-    rows = []
-    for name in names():
-        imager = load(name)
-        patterns = imager.patterns
-        any_rate = "up to " if imager.reconstructor.any_rate else ""
-        rows.append([
-            name, f"{any_rate}{patterns.rate:.4g}", f"{patterns.window} / {patterns.stride}",
-            str(len(patterns)), f"{patterns.density:.1%}", f"{imager.parameters:,}",
-        ])  # fmt: skip
-    head = ["model", "rate", "window / stride", "patterns", "non-zeros", "weights"]
-    show_table("Built-in models", head, rows)
-    for alias, name in ALIASES.items():
-        output.print(f"{alias} is {name}")
-
-
-@app.command()
-def info(
-    model: Annotated[
-        str,
-        typer.Argument(metavar="MODEL", help="A built-in name, a model file or a .tsm file."),
-    ],
-    rate: RateOption = None,
-) -> None:
-    """Show a model: geometry, rate, non-zeros, additions and storage against dense, weights.
-
-    Of a measurement file it shows the picture's size, the readout, and which model sensed it.
-
-    Example: tersense info paper-r25
-
-    Example: tersense info flex --rate 0.1
-
-    Example: tersense info photo.tsm
-    """
-    from tersense.cli.console import show_facts
-    from tersense.measurements.measurements import Measurements
-    from tersense.models.info import describe, describe_measurements
-
-    if Path(model).suffix.lower() == ".tsm":
-        if rate is not None:
-            raise typer.BadParameter(f"{model} has a rate of its own; leave --rate out")
-        show_facts(model, describe_measurements(Measurements.load(model)))
-        return
-    imager = load_model(model, rate)
-    show_facts(imager.name, describe(imager))
-
-
+app.command()(demo)
+app.command()(models)
+app.command()(info)
 app.command()(sense)
 app.command()(reconstruct)
 app.command()(evaluate)

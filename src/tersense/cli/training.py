@@ -33,7 +33,7 @@ def train(
     """
     from tersense.cli.console import ProgressDisplay
     from tersense.training.config import read_config
-    from tersense.training.loop import train as run_training
+    from tersense.training.run import train as run_training
 
     settings = read_config(config, changes)
     with _exit_code_of_signal(), ProgressDisplay() as display:
@@ -86,11 +86,10 @@ def reproduce(
     Example: tersense reproduce comparison --train photos --test Set11 --only tv-5 --protocol own
     """
     from tersense.cli.console import output
-    from tersense.evaluation.protocols import write_json
     from tersense.experiments.report import to_markdown
     from tersense.experiments.runner import run_table
     from tersense.experiments.tables import PROTOCOLS, TABLES, Options
-    from tersense.io.files import written_whole
+    from tersense.io.files import write_json, written_whole
 
     if table not in TABLES:
         raise typer.BadParameter(f"no table is called {table}; there is: {', '.join(TABLES)}")

@@ -8,32 +8,64 @@ is sensed and reconstructed on its own, and the results are averaged, unclipped.
 times more measurements than the rate says, so the true number a pixel is always reported.
 """
 
-import json
 import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
 from tersense.errors import TersenseError
 from tersense.evaluation.metrics import psnr, ssim
-from tersense.io.files import written_whole
 from tersense.io.images import Picture, find_images, mirror_border, read_gray
-from tersense.models.camera import Camera
+from tersense.io.patches import is_patch_file, open_patches
 from tersense.runtime.distributed import share_out
 from tersense.runtime.progress import Track, quietly
-from tersense.training.packing import is_patch_file, open_pictures
+from tersense.sensing.geometry import Geometry
 
 _WINDOWS_AT_ONCE = 8192
 _SHARES = {"lowest": 0.0, "5 %": 0.05, "25 %": 0.25, "median": 0.5, "75 %": 0.75, "95 %": 0.95,
            "highest": 1.0}  # fmt: skip
+
+
+class Camera(Protocol):
+    """What is evaluated: an `Imager`, or a `Camera` of any sensing weights (see `models`)."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
+    @property
+    def geometry(self) -> Geometry:
+        """Window and stride."""
+
+    @property
+    def rows(self) -> int:
+        """m, the measurements per window."""
+
+    @property
+    def rate(self) -> float:
+        """Measurements per pixel of a large image."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+
+    def capture(self, image: Picture) -> tuple[NDArray[Any], int]:
+        """Sense and reconstruct one image: return the estimate and the measurements taken."""
+
+    def measure(self, x: Tensor) -> Tensor:
+        """Sense raw pixels (N, H, W): return y (N, m, h, w)."""
+
+    def reconstruct_batch(self, y: Tensor, size: tuple[int, int] | None = None) -> Tensor:
+        """Reconstruct raw pixels (N, H, W) from y (N, m, h, w)."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +94,7 @@ def score_picture(camera: Camera, name: str, picture: Picture, stride: int | Non
     )
 
 
+@torch.inference_mode()
 def reconstruct_overlapping(
     camera: Camera, picture: Picture, stride: int
 ) -> tuple[NDArray[Any], int]:
@@ -96,10 +129,10 @@ def reconstruct_overlapping(
                 slice(first, first + (columns - 1) * stride + window))  # fmt: skip
         windows = extended[part].unfold(0, window, stride).unfold(1, window, stride)
         pixels = windows.reshape(-1, window, window)
-        y = camera.sense_planes(pixels)
-        estimates = camera.estimate_planes(y, (window, window)).flatten(1)
+        y = camera.measure(pixels)
+        estimates = camera.reconstruct_batch(y, (window, window)).flatten(1)
 
-        def place(columns_of: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+        def place(columns_of: Tensor, like: Tensor) -> Tensor:
             return F.fold(columns_of.T[None], like.shape, window, stride=stride)[0, 0]
 
         total[part] += place(estimates, total[part])
@@ -140,8 +173,9 @@ def evaluate_folder(
 def _named_pictures(source: Path) -> list[tuple[str, Callable[[], Picture]]]:
     """Return the names of the pictures in a folder or a file of patches, and how to read each."""
     if is_patch_file(source) and source.exists():
-        patches = open_pictures(source, crop=1)
-        return [(str(n), partial(patches.picture, n)) for n in range(len(patches))]
+        with open_patches(source) as patches:
+            every = np.concatenate(list(patches.blocks()))
+        return [(str(n), partial(every.__getitem__, n)) for n in range(len(every))]
     return [(path.stem, partial(read_gray, path)) for path in find_images(source)]
 
 
@@ -180,13 +214,6 @@ def _spread(values: list[float]) -> dict[str, Any]:
         "mean_of_others": _plain(np.mean(finite)) if finite else None,
         "psnr": {name: _plain(value) for name, value in zip(_SHARES, shares, strict=True)},
     }
-
-
-def write_json(path: str | Path, result: dict[str, Any]) -> None:
-    """Write a result as JSON, whole or not at all."""
-    text = json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False)
-    with written_whole(path) as file:
-        file.write_text(text + "\n", encoding="utf-8")
 
 
 def _plain(value: Any) -> Any:

@@ -13,7 +13,7 @@ from tersense.errors import TersenseError
 from tersense.experiments.curves import PAPER, Curve, read_training, table_curves
 from tersense.experiments.tables import OVERLAPPING, OWN
 from tersense.io.files import written_whole
-from tersense.sensing.ternary import Patterns
+from tersense.sensing.patterns import Patterns
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

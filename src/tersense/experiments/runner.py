@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from tersense.errors import Interrupted, TersenseError
-from tersense.evaluation.protocols import score_picture, summarize, write_json
+from tersense.evaluation.protocols import Camera, score_picture, summarize
 from tersense.experiments.report import mean_psnr
 from tersense.experiments.tables import (
     OVERLAPPING,
@@ -29,17 +29,18 @@ from tersense.experiments.tables import (
     protocols,
     recipe,
 )
-from tersense.io.files import make_folder, read_text
+from tersense.io.files import make_folder, read_text, write_json
 from tersense.io.images import find_images, read_gray
-from tersense.models.camera import Camera
-from tersense.reconstruction.classical import ClassicalImager, random_patterns
+from tersense.io.patches import is_patch_file
+from tersense.models.imager import Imager
+from tersense.reconstruction.classical import NAMES
 from tersense.runtime.device import choose_device
-from tersense.runtime.watcher import Quiet
-from tersense.sensing.ternary import rows_for_rate
+from tersense.runtime.progress import Quiet
+from tersense.sensing.patterns import random_patterns, rows_for_rate
 from tersense.training.config import Config
-from tersense.training.data import CropSampler, PackedPictures
-from tersense.training.loop import Run, open_run
-from tersense.training.packing import is_patch_file, open_pictures, resolve_source
+from tersense.training.crops import CropSampler, PackedPictures
+from tersense.training.packing import open_pictures, resolve_source
+from tersense.training.run import Run, open_run
 
 _LOSS_CROPS = 20_000  # that tell the loss on a set of pictures
 
@@ -117,15 +118,15 @@ def _train(config: Config, tests: tuple[Path, ...]) -> tuple[Camera, dict[str, A
     """Train, or go on training, and say how it went on training and on unseen crops."""
     begun = (Path(config.train.out) / "config.toml").exists()
     run = open_run(config, begun, Quiet())
-    run.train()
-    if run.stopped_by:
-        raise Interrupted(run.stopped_by)
+    run.loop.run()
+    if run.loop.stopped_by:
+        raise Interrupted(run.loop.stopped_by)
     camera = run.finish()
     return camera, {
-        "steps": run.step,
-        "step_seconds": round(run.seconds, 1),
+        "steps": run.state.step,
+        "step_seconds": round(run.state.seconds, 1),
         "patterns": camera.rows,
-        "training_loss": _mean_loss(run, run.pictures),
+        "training_loss": _mean_loss(run, run.data.pictures),
         "unseen_loss": {
             test.name: _mean_loss(run, open_pictures(test, config.data.crop)) for test in tests
         },
@@ -138,7 +139,8 @@ def _classical(experiment: Experiment, config: Config) -> Camera:
     density = None if sensing.density == 1.0 else sensing.density  # not sparse: see there
     patterns = random_patterns(rows, sensing.window, density)
     device = choose_device(config.train.device)
-    return ClassicalImager(patterns, "tv" if experiment.method == "tv" else "bp", device)
+    method = experiment.method
+    return Imager.untrained(patterns, method, NAMES[method], device)
 
 
 def _evaluate(camera: Camera, folder: Path, stride: int | None, options: Options) -> dict[str, Any]:
@@ -217,13 +219,13 @@ def _summary(experiment: Experiment, result: dict[str, Any]) -> str:
 @torch.no_grad()
 def _mean_loss(run: Run, pictures: PackedPictures) -> float:
     """Return the loss, as at inference and without ℓ2, on random crops of some pictures."""
-    crop = run.config.data.crop
-    sampler = CropSampler(pictures.to(run.device), crop, _LOSS_CROPS, seed=1)
-    was_training, l2 = run.network.training, run.network.l2
-    run.network.eval().l2 = 0.0
+    crop, network, device = run.config.data.crop, run.state.network, run.state.device
+    sampler = CropSampler(pictures.to(device), crop, _LOSS_CROPS, seed=1)
+    was_training, l2 = network.training, network.l2
+    network.eval().l2 = 0.0
     losses = [
-        run.network(sampler.pictures.crops(part, crop).to(run.device)) * len(part)
+        network(sampler.pictures.crops(part, crop).to(device)) * len(part)
         for part in torch.split(sampler.epoch(0), run.config.train.batch)
     ]
-    run.network.train(was_training).l2 = l2
+    network.train(was_training).l2 = l2
     return float(torch.stack(losses).sum() / _LOSS_CROPS)

@@ -1,1 +1,10 @@
-"""From a trained camera to what hardware is made of."""
+"""From a trained camera to the things that hardware is made of.
+
+`base` writes an export: artefacts of one kind (`verilog`, `c`, `dmd`, `matrix`, `onnx`), test
+vectors and a manifest. `microcode` is the program of the Verilog encoder; sources lie in `rtl/` and
+`firmware/`.
+"""
+
+from tersense.export.base import KINDS, export
+
+__all__ = ["KINDS", "export"]

@@ -1,24 +1,23 @@
-"""From a trained camera to the things that hardware is made of.
+"""What every export is: artefacts, test vectors and a manifest, in one folder.
 
 An export is a folder: the artefacts of its kind, test vectors, and `manifest.json`, which says
 what the numbers mean and guards every file with a checksum. A kind is a module of this package
 with a function `write`; nothing is imported before it is asked for.
 
     Imager ──write()──▶ artefacts ┐
-       └────vectors───▶ vectors/  ├──checksums──▶ manifest.json
+       └──test vectors─▶ vectors/ ├──checksums──▶ manifest.json
 """
 
 import importlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from tersense.errors import TersenseError
-
-if TYPE_CHECKING:
-    from tersense.export.test_vectors import Vectors
-    from tersense.measurements.manifest import Manifest
-    from tersense.models.imager import Imager
+from tersense.export.test_vectors import Vectors, make_vectors
+from tersense.io.files import folder_written_whole
+from tersense.measurements.manifest import Manifest, fingerprints
+from tersense.models.imager import Imager
 
 KINDS = {
     "verilog": "a synthesizable encoder and its testbench",
@@ -46,9 +45,7 @@ class Outcome:
 class Writer(Protocol):
     """The function `write` of a kind's module."""
 
-    def __call__(
-        self, imager: "Imager", vectors: "Vectors", folder: Path, **options: Any
-    ) -> Outcome:
+    def __call__(self, imager: Imager, vectors: Vectors, folder: Path, **options: Any) -> Outcome:
         """Write the artefacts into a folder that has nothing but the vectors in it."""
 
 
@@ -61,8 +58,8 @@ def find_writer(kind: str) -> Writer:
 
 
 def export(
-    kind: str, imager: "Imager", folder: str | Path, **options: Any
-) -> "tuple[Manifest, dict[str, str]]":
+    kind: str, imager: Imager, folder: str | Path, **options: Any
+) -> tuple[Manifest, dict[str, str]]:
     """Write an export, whole or not at all.
 
     Args:
@@ -74,15 +71,36 @@ def export(
     Returns:
         The manifest as it was written, and the kind's own names and values to print.
     """
-    from tersense.export.test_vectors import make_vectors
-    from tersense.io.files import folder_written_whole
-    from tersense.measurements.manifest import Manifest
-
     writer = find_writer(kind)
     with folder_written_whole(folder) as partial:
         vectors = make_vectors(imager.patterns)
         vectors.save(partial / "vectors")
         outcome = writer(imager, vectors, partial, **options)
-        manifest = Manifest.of(kind, imager, partial, outcome.details)
+        manifest = describe_export(kind, imager, partial, outcome.details)
         manifest.write(partial)
     return manifest, outcome.facts
+
+
+def describe_export(kind: str, imager: Imager, folder: Path, details: dict[str, Any]) -> Manifest:
+    """Return the manifest of a camera and of the files in a folder."""
+    patterns = imager.patterns
+    plus, minus = patterns.signs_per_row
+    counts = plus + minus
+    return Manifest(
+        kind=kind,
+        model=imager.name,
+        window=patterns.window,
+        stride=patterns.stride,
+        offset=imager.geometry.offset,
+        rows=len(patterns),
+        rate=patterns.rate,
+        nonzeros=patterns.nonzeros,
+        nonzeros_per_pattern=(int(counts.min()), int(counts.max())),
+        accumulator_bits=patterns.accumulator_bits,
+        mean=imager.mean,
+        std=imager.std,
+        alpha=tuple(float(value) for value in imager.operator.alpha),
+        phi=patterns.hash,
+        files=fingerprints(folder),
+        details=details,
+    )

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from tersense.export.base import Outcome
 from tersense.export.test_vectors import Vectors
 from tersense.models.imager import Imager
-from tersense.sensing.operator import Geometry
-from tersense.sensing.ternary import Patterns
+from tersense.sensing.geometry import Geometry
+from tersense.sensing.patterns import Patterns
 
 _SOURCES = Path(__file__).parent / "firmware"
 

@@ -3,18 +3,22 @@
 With L lanes the rows of Φ are dealt to L banks of accumulators, one bank a lane, and a step serves
 at most one row of each bank. A pixel then takes as many steps as its fullest bank has rows, so the
 rows are dealt such that rows which share pixels meet in the same bank as seldom as possible.
+
+Its memories are written in the formats that tools for FPGAs read.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import zip_longest
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tersense.errors import TersenseError
-from tersense.sensing.operator import Geometry
-from tersense.sensing.ternary import Patterns
+from tersense.sensing.geometry import Geometry
+from tersense.sensing.patterns import Patterns
 
 MOST_LANES = 64
 _ROUNDS = 2  # of exchanging rows between banks; a third brings less than 1 %
@@ -160,3 +164,24 @@ def _spread(support: NDArray[np.int16], lane: NDArray[np.int64], lanes: int) -> 
                 counts[there] += support[row] - support[rival]
                 lane[row], lane[rival] = there, here
     return lane
+
+
+def write_mem(path: Path, words: Iterable[int], bits: int) -> None:
+    """Write a file for `$readmemh`: one word of so many bits a line; negative ones wrap around."""
+    path.write_text("\n".join(_hexadecimal(words, bits)) + "\n", encoding="ascii")
+
+
+def write_rom(folder: Path, name: str, words: list[int], bits: int) -> None:
+    """Write the contents of a ROM as `.mem`, as `.coe` (Xilinx) and as `.mif` (Intel)."""
+    write_mem(folder / f"{name}.mem", words, bits)
+    texts = _hexadecimal(words, bits)
+    head = "memory_initialization_radix=16;\nmemory_initialization_vector=\n"
+    (folder / f"{name}.coe").write_text(head + ",\n".join(texts) + ";\n", encoding="ascii")
+    head = f"DEPTH = {len(words)};\nWIDTH = {bits};\nADDRESS_RADIX = UNS;\nDATA_RADIX = HEX;\n"
+    lines = "".join(f"{place} : {text};\n" for place, text in enumerate(texts))
+    (folder / f"{name}.mif").write_text(f"{head}CONTENT BEGIN\n{lines}END;\n", encoding="ascii")
+
+
+def _hexadecimal(words: Iterable[int], bits: int) -> list[str]:
+    digits, mask = -(-bits // 4), (1 << bits) - 1
+    return [f"{int(word) & mask:0{digits}x}" for word in words]

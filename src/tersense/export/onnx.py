@@ -24,8 +24,8 @@ from tersense.errors import TersenseError, one_line
 from tersense.export.base import Outcome
 from tersense.export.test_vectors import Vectors, photograph
 from tersense.models.imager import Imager
-from tersense.sensing.operator import Geometry
-from tersense.sensing.ternary import Patterns
+from tersense.sensing.geometry import Geometry
+from tersense.sensing.patterns import Patterns
 
 try:
     import onnx
@@ -118,15 +118,13 @@ class _FromMeasurements(nn.Module):
 
     def __init__(self, imager: Imager) -> None:
         super().__init__()
-        self.imager, self.network = imager, imager.reconstructor
+        self.camera = imager.camera
 
     def forward(self, y: Tensor, inside: Tensor) -> Tensor:
         """Reconstruct pixels (N, H, V) from y (N, m, h, w) and ones (H, V)."""
-        operator, mean, std = self.imager.operator, self.imager.mean, self.imager.std
-        normalised = (y - mean * operator.forward(inside.float())) / std
         size = (inside.shape[0], inside.shape[1])
-        picture: Tensor = self.network(normalised, operator, size)
-        return picture * std + mean
+        ones = self.camera.operator.forward(inside.float())
+        return self.camera.reconstruct_part(y, ones, size)
 
 
 def reconstructor_model(imager: Imager) -> "onnx.ModelProto":

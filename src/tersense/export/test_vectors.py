@@ -13,8 +13,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from tersense.io.images import PHOTOGRAPH, Picture, read_gray
-from tersense.sensing.operator import Geometry
-from tersense.sensing.ternary import Patterns
+from tersense.sensing.geometry import Geometry
+from tersense.sensing.patterns import Patterns
 
 REAL_WINDOWS = 12
 

@@ -14,13 +14,12 @@ import numpy as np
 from tersense import __version__
 from tersense.errors import TersenseError
 from tersense.export.base import Outcome
-from tersense.export.microcode import Program, bits_for, compile_program
-from tersense.export.rom import write_mem, write_rom
+from tersense.export.microcode import Program, bits_for, compile_program, write_mem, write_rom
 from tersense.export.test_vectors import Vectors, cut_windows, measure, photograph
 from tersense.io.images import Picture
 from tersense.models.imager import Imager
-from tersense.sensing.operator import Geometry
-from tersense.sensing.ternary import Patterns
+from tersense.sensing.geometry import Geometry
+from tersense.sensing.patterns import Patterns
 
 RTL = Path(__file__).parent / "rtl"
 READ_OUT_CLOCKS = 5  # of a window, besides one a measurement

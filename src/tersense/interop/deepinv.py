@@ -15,10 +15,11 @@ from torch import Tensor, nn
 
 from tersense.errors import TersenseError, one_line
 from tersense.measurements.measurements import Measurements
+from tersense.measurements.readout import Readout
 from tersense.models.imager import Imager
 from tersense.reconstruction.solvers.least_squares import least_squares
 from tersense.sensing.operator import SensingOperator
-from tersense.sensing.ternary import Patterns
+from tersense.sensing.patterns import Patterns
 
 try:
     from deepinv.models import Reconstructor
@@ -45,7 +46,7 @@ class TernaryPhysics(LinearPhysics):  # type: ignore[misc]
         normalize: Scale the operator to norm 1; otherwise y is Φx, with x between 0 and 1.
         noise_model: Of deepinv; its σ counts in units of y. A sensor's noise of s pixel values is
             σ = s·scale/255.
-        sensor_model: What the readout does to y; see `Readout`. None for nothing.
+        sensor_model: What the readout does to y; see `ReadoutModel`. None for nothing.
         device: Where to compute.
 
     `phi` (m, W, W) is a buffer: `physics.update(phi=…)` exchanges the patterns.
@@ -128,7 +129,7 @@ class TernaryPhysics(LinearPhysics):  # type: ignore[misc]
                 f"{header.phi[:12]}…, but this physics of {self.img_size}, every {here.stride}, "
                 f"with {here.hash[:12]}…; use the patterns and the size that sensed them"
             )
-        values = torch.from_numpy(measurements.values.astype(np.float64) * header.step)
+        values = torch.from_numpy(measurements.values.astype(np.float64) * header.readout.step)
         y = values.reshape(1, size[0], *values.shape[-3:]).to(self.phi)
         return y * self.scale / _WHITE
 
@@ -156,33 +157,29 @@ class TernaryPhysics(LinearPhysics):  # type: ignore[misc]
         return lapped
 
 
-class Readout(nn.Module):
+class ReadoutModel(nn.Module):
     """A sensor model: a readout of so many bits that covers the patterns' full range.
 
-    It does in deepinv what `imager.sense(picture, bits=…)` does to whole numbers.
+    It does in deepinv what `imager.sense(image, bits=…)` does to integers.
 
     Args:
         physics: The camera.
         bits: B, at least 2.
 
     Example:
-        >>> physics.sensor_model = Readout(physics, bits=8)  # doctest: +SKIP
+        >>> physics.sensor_model = ReadoutModel(physics, bits=8)  # doctest: +SKIP
     """
 
     def __init__(self, physics: TernaryPhysics, bits: int) -> None:
         super().__init__()
-        if not 2 <= bits <= 32:
-            raise ValueError(f"a readout has 2 to 32 bits, not {bits}")
         patterns = Patterns(physics.phi.to(torch.int8).cpu().numpy(), physics.stride)
-        self.largest: int = 2 ** (bits - 1) - 1
-        self.step: float = max(1.0, patterns.largest_magnitude / self.largest)
-        self.unit = float(physics.scale) / _WHITE  # a pixel value's share of y
+        self.readout = Readout.covering(patterns.largest_magnitude, bits)
+        self.unit = float(physics.scale) / _WHITE  # what y has for one pixel value
 
     def forward(self, y: Tensor) -> Tensor:
         """Round y (N, C, m, h, w) to what the readout can tell apart."""
-        step = self.step * self.unit
-        codes: Tensor = (y / step).round().clamp(-self.largest, self.largest)
-        return codes * step
+        readout = self.readout.scaled(self.unit)
+        return readout.quantize(y) * readout.step
 
 
 class TernaryReconstructor(Reconstructor):  # type: ignore[misc]
@@ -201,29 +198,23 @@ class TernaryReconstructor(Reconstructor):  # type: ignore[misc]
         torch.Size([1, 1, 64, 80])
     """
 
-    phi: Tensor
-    alpha: Tensor
-
     def __init__(self, imager: Imager) -> None:
         super().__init__(device=imager.device)
-        self.name, self.mean, self.std = imager.name, imager.mean, imager.std
-        self.network = imager.reconstructor
-        self.register_buffer("phi", imager.operator.phi)
-        self.register_buffer("alpha", imager.operator.alpha)
+        self.camera = imager.camera
 
     def forward(self, y: Tensor, physics: TernaryPhysics, **others: Any) -> Tensor:
         """Reconstruct pictures (N, C, H, V), about 0 to 1, from y (N, C, m, h, w)."""
         if not isinstance(physics, TernaryPhysics):
-            raise TypeError(f"{self.name} reconstructs from TernaryPhysics, not {type(physics)}")
-        own = self.network.geometry.stride, self.phi
-        if physics.stride != own[0] or not torch.equal(physics.phi, own[1]):
-            raise TersenseError(
-                f"{self.name} was trained with other patterns than this physics senses with; "
-                "build both from the same imager"
+            raise TypeError(
+                f"{self.camera.name} reconstructs from TernaryPhysics, not {type(physics)}"
             )
-        operator = SensingOperator(self.phi, physics.stride, self.alpha)
+        operator = self.camera.operator
+        if physics.stride != operator.geometry.stride or not torch.equal(physics.phi, operator.phi):
+            raise TersenseError(
+                f"{self.camera.name} was trained with other patterns than this physics senses "
+                "with; build both from the same imager"
+            )
         size = physics.img_size[1:]
         sums = physics.to_camera(y).flatten(0, 1)
-        normalised = (sums - self.mean * operator.sense_ones(size)) / self.std
-        x: Tensor = self.network(normalised, operator, size) * self.std + self.mean
+        x = self.camera.reconstruct_batch(sums, size)
         return x.reshape(*y.shape[:2], *size) / _WHITE

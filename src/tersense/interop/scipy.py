@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tersense.errors import TersenseError
 from tersense.sensing.operator import SensingOperator
-from tersense.sensing.ternary import Patterns
+from tersense.sensing.patterns import Patterns
 
 try:
     from scipy.sparse.linalg import LinearOperator

@@ -1,7 +1,9 @@
-"""Write files and folders whole or not at all; read arrays without trust."""
+"""Write files and folders whole or not at all; read text, JSON and arrays without trust."""
 
 import contextlib
+import json
 import os
+import secrets
 import shutil
 import stat
 import tempfile
@@ -9,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
 from safetensors import SafetensorError
 
 from tersense.errors import TersenseError, one_line
@@ -16,8 +19,6 @@ from tersense.errors import TersenseError, one_line
 MOST_TEXT = 2**26  # bytes of a text file; those that we read are far smaller
 
 _PARTIAL = ".partial-"
-_UMASK = os.umask(0)  # it can only be read by setting it
-os.umask(_UMASK)
 
 
 @contextlib.contextmanager
@@ -32,14 +33,11 @@ def written_whole(path: str | Path) -> Iterator[Path]:
     partial = None
     try:
         path = path.resolve()  # a link stays, the file that it names is written
-        handle, name = tempfile.mkstemp(prefix=_PARTIAL, suffix=path.suffix, dir=path.parent)
-        os.close(handle)
-        partial = Path(name)
+        partial = _partial_name(path)
+        partial.touch(exist_ok=False)  # with the permissions of any new file
         yield partial
         with partial.open("rb") as file:
             os.fsync(file.fileno())
-        # mkstemp makes private files; a result should have the permissions of any new file.
-        partial.chmod(0o666 & ~_UMASK)
         partial.replace(path)
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or one_line(error)
@@ -60,15 +58,19 @@ def folder_written_whole(path: str | Path) -> Iterator[Path]:
     partial = None
     try:
         path = path.resolve()
-        partial = Path(tempfile.mkdtemp(prefix=_PARTIAL, dir=path.parent))
+        partial = _partial_name(path)
+        partial.mkdir()
         yield partial
-        partial.chmod(0o777 & ~_UMASK)
         partial.replace(path)  # takes the place of an empty folder, but of no other
     except OSError as error:
         raise TersenseError(f"cannot write {path}: {error.strerror or one_line(error)}") from error
     finally:
         if partial:
             shutil.rmtree(partial, ignore_errors=True)
+
+
+def _partial_name(path: Path) -> Path:
+    return path.with_name(f"{_PARTIAL}{secrets.token_hex(8)}{path.suffix}")
 
 
 def remove_partials(folder: Path) -> None:
@@ -81,15 +83,9 @@ def remove_partials(folder: Path) -> None:
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Let one process at a time work in a folder; others wait. One that is killed lets go."""
-    try:
-        import fcntl
-
-        file = (folder / ".lock").open("w")
-    except (ImportError, PermissionError):  # not on Windows; and who cannot write disturbs nobody
-        yield
-        return
-    with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(PermissionError):  # who cannot write disturbs nobody
+            stack.enter_context(FileLock(folder / ".lock"))
         yield
 
 
@@ -127,6 +123,13 @@ def require_writable_folder(path: Path) -> None:
         raise TersenseError(
             f"cannot write {path}: the folder {path.parent} is not writable: {error.strerror}"
         ) from error
+
+
+def write_json(path: str | Path, result: Any) -> None:
+    """Write a result as JSON, whole or not at all."""
+    text = json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False)
+    with written_whole(path) as file:
+        file.write_text(text + "\n", encoding="utf-8")
 
 
 def require_json_target(path: Path) -> None:

@@ -18,16 +18,6 @@ from PIL import Image, ImageOps, _imaging
 from tersense.errors import TersenseError, one_line
 from tersense.io.files import written_whole
 
-# Large is fine; what Pillow calls a bomb (an error, not a warning) is refused.
-warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-# Whether a damaged file can be used is told once, by us.
-warnings.filterwarnings("ignore", module=r"PIL\.")
-logging.getLogger("PIL").setLevel(logging.CRITICAL)
-with contextlib.suppress(AttributeError, OSError):  # a Pillow without libtiff, or with its own way
-    _libtiff = ctypes.CDLL(_imaging.__file__)  # finds what that library is linked with
-    _libtiff.TIFFSetErrorHandler(None)
-    _libtiff.TIFFSetWarningHandler(None)
-
 Picture = NDArray[np.uint8]
 
 PHOTOGRAPH = Path(__file__).parent / "assets" / "chelsea.png"
@@ -39,6 +29,21 @@ SUFFIXES = frozenset(
 
 # Only these decoders see a file: others (PostScript!) would run programs on it.
 _FORMATS = ("PNG", "JPEG", "WEBP", "TIFF", "BMP", "GIF", "PPM")
+
+
+def silence_decoders() -> None:
+    """Let Pillow and libtiff print nothing in this process; for programs, not for libraries.
+
+    Whether a damaged file can be used is said once, by us. Large images are fine; what Pillow calls
+    a bomb (an error, not a warning) is refused.
+    """
+    warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+    warnings.filterwarnings("ignore", module=r"PIL\.")
+    logging.getLogger("PIL").setLevel(logging.CRITICAL)
+    with contextlib.suppress(AttributeError, OSError):  # a Pillow without libtiff
+        libtiff = ctypes.CDLL(_imaging.__file__)  # finds what that library is linked with
+        libtiff.TIFFSetErrorHandler(None)
+        libtiff.TIFFSetWarningHandler(None)
 
 
 def find_images(folder: str | Path) -> list[Path]:

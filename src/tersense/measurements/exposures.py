@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tersense.errors import TersenseError
-from tersense.sensing.operator import Geometry
+from tersense.sensing.geometry import Geometry
 
 CAMERAS = ("array", "single")
 Frame = NDArray[np.bool_]

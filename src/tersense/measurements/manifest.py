@@ -10,18 +10,19 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from tersense import __version__
 from tersense.errors import TersenseError
 from tersense.io.files import read_text, written_whole
-from tersense.models.imager import Imager
-from tersense.sensing.operator import Geometry
+from tersense.io.schema import above, at_least, at_most, build
+from tersense.sensing.geometry import Geometry
 
 FORMAT = 1
 NAME = "manifest.json"
 PIXEL_ORDER = WINDOW_ORDER = "raster"
 ROW_ORDER = "natural"
+_KEYS = {"rows": "patterns"}  # what the file calls a field
 
 
 @dataclass(frozen=True)
@@ -31,11 +32,11 @@ class Manifest:
     Args:
         kind: Of the export.
         model: The camera's name.
-        window: W.
+        window: B.
         stride: S.
-        offset: By how many pixels the first window begins before the picture.
-        patterns: m.
-        rate: m/S², measurements a pixel.
+        offset: By how many pixels the first window begins before the image.
+        rows: m, the rows of Φ (`patterns` in the file).
+        rate: m/S², measurements per pixel.
         nonzeros: Of all patterns together.
         nonzeros_per_pattern: The least and the most; equal where every pattern has K.
         accumulator_bits: Of a two's-complement accumulator that no picture overflows.
@@ -49,17 +50,17 @@ class Manifest:
 
     kind: str
     model: str
-    window: int
-    stride: int
-    offset: int
-    patterns: int
-    rate: float
-    nonzeros: int
-    nonzeros_per_pattern: list[int]
-    accumulator_bits: int
+    window: Annotated[int, at_least(1)]
+    stride: Annotated[int, at_least(1)]
+    offset: Annotated[int, at_least(0)]
+    rows: Annotated[int, at_least(1)]
+    rate: Annotated[float, above(0)]
+    nonzeros: Annotated[int, at_least(0)]
+    nonzeros_per_pattern: tuple[int, ...]
+    accumulator_bits: Annotated[int, at_least(1), at_most(32)]
     mean: float
-    std: float
-    alpha: list[float]
+    std: Annotated[float, above(0)]
+    alpha: tuple[float, ...]
     phi: str
     files: dict[str, dict[str, Any]]
     details: dict[str, Any] = field(default_factory=dict)
@@ -73,15 +74,12 @@ class Manifest:
     def __post_init__(self) -> None:
         geometry = Geometry(self.window, self.stride)
         orders = self.pixel_order, self.row_order, self.window_order
-        least, most = self.nonzeros_per_pattern
+        fewest, most = self.nonzeros_per_pattern
         right = {
             "offset": self.offset == geometry.offset,
-            "patterns": self.patterns >= 1,
-            "rate": abs(self.rate * self.stride**2 - self.patterns) < 1e-6,
-            "alpha": len(self.alpha) == self.patterns,
-            "nonzeros": least * self.patterns <= self.nonzeros <= most * self.patterns,
-            "accumulator_bits": 1 <= self.accumulator_bits <= 32,
-            "std": self.std > 0,
+            "rate": abs(self.rate * self.stride**2 - self.rows) < 1e-6,
+            "alpha": len(self.alpha) == self.rows,
+            "nonzeros": fewest * self.rows <= self.nonzeros <= most * self.rows,
             "phi": len(bytes.fromhex(self.phi)) == 32,
             "order": orders == (PIXEL_ORDER, ROW_ORDER, WINDOW_ORDER),
             "pixel_bits": self.pixel_bits == 8,
@@ -90,35 +88,11 @@ class Manifest:
             if not holds:
                 raise ValueError(f"its {name} cannot be right")
 
-    @classmethod
-    def of(cls, kind: str, imager: Imager, folder: Path, details: dict[str, Any]) -> "Manifest":
-        """Describe a camera and the files of a folder."""
-        patterns = imager.patterns
-        plus, minus = patterns.signs_per_row
-        counts = plus + minus
-        return cls(
-            kind=kind,
-            model=imager.name,
-            window=patterns.window,
-            stride=patterns.stride,
-            offset=imager.geometry.offset,
-            patterns=len(patterns),
-            rate=patterns.rate,
-            nonzeros=patterns.nonzeros,
-            nonzeros_per_pattern=[int(counts.min()), int(counts.max())],
-            accumulator_bits=patterns.accumulator_bits,
-            mean=imager.mean,
-            std=imager.std,
-            alpha=[float(value) for value in imager.operator.alpha],
-            phi=patterns.hash,
-            files=_fingerprints(folder),
-            details=details,
-        )
-
     def write(self, folder: Path) -> None:
         """Write `manifest.json` into the folder of the export."""
         with written_whole(folder / NAME) as partial:
-            partial.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+            content = {_KEYS.get(key, key): value for key, value in asdict(self).items()}
+            partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
     @classmethod
     def read(cls, path: str | Path, check_files: bool = True) -> "Manifest":
@@ -132,7 +106,7 @@ class Manifest:
         text = read_text(path)
         try:
             content = json.loads(text)
-            manifest = cls(**_known(content))
+            manifest = build("manifest", cls, _known(content))
             if check_files:
                 _check_files(manifest.files, path.parent)
         except OSError as error:
@@ -143,7 +117,7 @@ class Manifest:
 
 
 def _known(content: Any) -> dict[str, Any]:
-    """Return the fields of a manifest whose types are right; those of a later program are left."""
+    """Return the fields of a manifest; entries of a later program are left out."""
     if not isinstance(content, dict) or type(content.get("format")) is not int:
         raise ValueError("it has no format version")
     if content["format"] > FORMAT:
@@ -151,24 +125,15 @@ def _known(content: Any) -> dict[str, Any]:
             f"its format {content['format']} is newer than {FORMAT}, the newest known here; "
             "update tersense"
         )
-    values = {f.name: content[f.name] for f in fields(Manifest)}
-    for entry in fields(Manifest):
-        wanted = getattr(entry.type, "__origin__", entry.type)  # dict[str, Any] is a dict
-        allowed = (int, float) if wanted is float else (wanted,)
-        if type(values[entry.name]) not in allowed:
-            raise ValueError(f"its {entry.name} is {values[entry.name]!r}")
-    if [type(count) for count in values["nonzeros_per_pattern"]] != [int, int]:
-        raise ValueError("its nonzeros_per_pattern are not two numbers")
-    if not all(type(value) in (int, float) for value in values["alpha"]):
-        raise ValueError("its alpha are not numbers")
-    return values
+    return {f.name: content[_KEYS.get(f.name, f.name)] for f in fields(Manifest)}
 
 
 def _reason(error: BaseException) -> str:
     return f"no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())[:300]
 
 
-def _fingerprints(folder: Path) -> dict[str, dict[str, Any]]:
+def fingerprints(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return size and SHA-256 of every file below a folder."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): _fingerprint(path) for path in paths}
 

@@ -34,11 +34,12 @@ from numpy.typing import NDArray
 
 from tersense.errors import TersenseError, one_line
 from tersense.io.files import read_npy, read_text
+from tersense.io.schema import build
 from tersense.measurements.exposures import Plan
 from tersense.measurements.manifest import NAME, Manifest
-from tersense.measurements.measurements import Header, MeasuredValues, Measurements
-from tersense.sensing.operator import Geometry
-from tersense.training.config import build_section
+from tersense.measurements.measurements import MeasuredValues, Measurements
+from tersense.measurements.tsm import Header
+from tersense.sensing.geometry import Geometry
 
 SUFFIXES = (".npy", ".csv")
 _MOST_BYTES = 2**30  # of a CSV file
@@ -49,7 +50,7 @@ Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Readout:
+class TableLayout:
     """How a table differs from the plain case; see the module. Nothing means the plain case."""
 
     height: int = 0
@@ -99,23 +100,23 @@ def read_measured(
     """
     try:
         about = Manifest.read(manifest, check_files=False)
-        readout = _read_readout(Path(manifest))
+        layout = _read_layout(Path(manifest))
         numbers, own_size = _read_table(Path(table))
-        return _interpret(numbers, about, readout, size or own_size)
+        return _interpret(numbers, about, layout, size or own_size)
     except ValueError as error:
         message = one_line(error)
         named = str(table) in message or str(manifest) in message
         raise TersenseError(message if named else f"{table}: {message}") from error
 
 
-def _read_readout(path: Path) -> Readout:
+def _read_layout(path: Path) -> TableLayout:
     path = path / NAME if path.is_dir() else path
     content = json.loads(read_text(path)).get("measured", {})
     if isinstance(content, dict):
         lists = {key: [content[key]] for key in ("gain", "offset")
                  if isinstance(content.get(key), (int, float))}  # fmt: skip
         content = {key: value for key, value in (content | lists).items() if value != []}
-    return build_section("measured", Readout, content)
+    return build("measured", TableLayout, content)
 
 
 def _read_table(path: Path) -> tuple[Values, tuple[int, int] | None]:
@@ -150,24 +151,31 @@ def _read_csv(text: str) -> tuple[Values, tuple[int, int] | None]:
 
 
 def _interpret(
-    numbers: Values, about: Manifest, readout: Readout, size: tuple[int, int] | None
+    numbers: Values, about: Manifest, layout: TableLayout, size: tuple[int, int] | None
 ) -> Measurements | MeasuredValues:
     """Turn the numbers of a table into measurements."""
     geometry = Geometry(about.window, about.stride)
-    size = size or ((readout.height, readout.width) if readout.height else None)
+    size = size or ((layout.height, layout.width) if layout.height else None)
     if about.kind == "patterns":
         plan = _plan(about)
-        y, size = _from_readings(numbers, plan, readout), (plan.height, plan.width)
+        y, size = _from_readings(numbers, plan, layout), (plan.height, plan.width)
     elif numbers.ndim == 2:
         size = _known(size)
-        y = _from_windows(numbers, geometry, about.patterns, readout, size)
+        y = _from_windows(numbers, geometry, about.rows, layout, size)
     else:
-        y = _from_array(numbers, about.patterns, readout)
+        y = _from_array(numbers, about.rows, layout)
         size = size or (y.shape[-2] * about.stride, y.shape[-1] * about.stride)
-    y[..., _checked(readout.missing_rows, about.patterns, "missing_rows"), :, :] = np.nan
-    mode = "L" if y.ndim == 3 else "RGB"
+    y[..., _checked(layout.missing_rows, about.rows, "missing_rows"), :, :] = np.nan
     height, width = size
-    header = Header(height, width, mode, about.window, about.stride, about.patterns, about.phi)
+    header = Header(
+        height,
+        width,
+        "L" if y.ndim == 3 else "RGB",
+        about.window,
+        about.stride,
+        about.rows,
+        about.phi,
+    )
     if np.isnan(y).any() or (y != np.rint(y)).any() or np.abs(y).max() >= 2**31:
         return MeasuredValues(y, header)
     return Measurements(y.astype(np.int32), header)
@@ -183,16 +191,16 @@ def _known(size: tuple[int, int] | None) -> tuple[int, int]:
 
 
 def _from_windows(
-    numbers: Values, geometry: Geometry, m: int, readout: Readout, size: tuple[int, int]
+    numbers: Values, geometry: Geometry, m: int, layout: TableLayout, size: tuple[int, int]
 ) -> Values:
     """Turn a table windows × rows into y (m, h, w)."""
     h, w = geometry.grid(*size)
-    if readout.window_order and readout.column_major:
+    if layout.window_order and layout.column_major:
         raise TersenseError("column_major and window_order both tell the order; leave one out")
     raster = np.arange(h * w).reshape(h, w)
-    order = (raster.T if readout.column_major else raster).ravel().tolist()
-    windows = _checked(readout.window_order, h * w, "window_order") or order
-    rows = _checked(readout.row_order, m, "row_order") or list(range(m))
+    order = (raster.T if layout.column_major else raster).ravel().tolist()
+    windows = _checked(layout.window_order, h * w, "window_order") or order
+    rows = _checked(layout.row_order, m, "row_order") or list(range(m))
     expected = len(windows), len(rows)
     if numbers.shape != expected:
         found = " × ".join(map(str, numbers.shape))
@@ -202,14 +210,14 @@ def _from_windows(
             f"{expected[1]} rows, not {found}{hint}"
         )
     y = np.full((m, h * w), np.nan)
-    y[np.ix_(rows, windows)] = readout.calibrate(numbers).T
+    y[np.ix_(rows, windows)] = layout.calibrate(numbers).T
     return y.reshape(m, h, w)
 
 
-def _from_array(numbers: Values, m: int, readout: Readout) -> Values:
+def _from_array(numbers: Values, m: int, layout: TableLayout) -> Values:
     """Turn an array (rows, h, w) or (3, rows, h, w) into y."""
-    _refuse_orders(readout, ("window_order", "column_major"), "the shape of the table")
-    rows = _checked(readout.row_order, m, "row_order") or list(range(m))
+    _refuse_orders(layout, ("window_order", "column_major"), "the shape of the table")
+    rows = _checked(layout.row_order, m, "row_order") or list(range(m))
     colour = numbers.shape[:-3]
     if numbers.ndim < 3 or colour not in ((), (3,)) or numbers.shape[-3] != len(rows):
         raise TersenseError(
@@ -217,7 +225,7 @@ def _from_array(numbers: Values, m: int, readout: Readout) -> Values:
             f"colour, not {numbers.shape}"
         )
     y = np.full((*colour, m, *numbers.shape[-2:]), np.nan)
-    calibrated = readout.calibrate(np.moveaxis(numbers, -3, -1))
+    calibrated = layout.calibrate(np.moveaxis(numbers, -3, -1))
     y[..., rows, :, :] = np.moveaxis(calibrated, -1, -3)
     return y
 
@@ -229,16 +237,16 @@ def _plan(about: Manifest) -> Plan:
         raise TersenseError("the manifest has no usable plan of the exposures") from error
 
 
-def _from_readings(numbers: Values, plan: Plan, readout: Readout) -> Values:
+def _from_readings(numbers: Values, plan: Plan, layout: TableLayout) -> Values:
     """Turn a table exposures × detectors into y."""
     orders = "row_order", "window_order", "column_major", "height", "width"
-    _refuse_orders(readout, orders, "the plan of the exposures")
-    return plan.measurements(readout.calibrate(numbers))
+    _refuse_orders(layout, orders, "the plan of the exposures")
+    return plan.measurements(layout.calibrate(numbers))
 
 
-def _refuse_orders(readout: Readout, names: tuple[str, ...], who: str) -> None:
+def _refuse_orders(layout: TableLayout, names: tuple[str, ...], who: str) -> None:
     for name in names:
-        if getattr(readout, name):
+        if getattr(layout, name):
             raise TersenseError(f"{who} tells this already; leave {name} out of `measured`")
 
 

@@ -1,63 +1,33 @@
-"""What every camera can do, ours or another's: sense pictures and estimate them."""
+"""A camera on batches of tensors: sensing weights of any kind and the reconstructor behind them.
 
-from abc import ABC, abstractmethod
+    x (N, H, W) ──measure──▶ y (N, m, h, w) ──reconstruct_batch──▶ x̂ (N, H, W)
+
+Pixels are raw, 0 to 255, in and out. Gradients flow to x and to the weights of the reconstructor.
+"""
+
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
-from tersense.io.images import Picture
-from tersense.reconstruction.base import Reconstructor
-from tersense.reconstruction.missing import fill_missing
-from tersense.sensing.operator import Geometry, SensingOperator
-
-
-class Camera(ABC):
-    """A way to sense windows and to give pictures back, as far as evaluation needs it.
-
-    Subclasses set `name`, `geometry`, `rows` (m, the measurements of a window) and `device`.
-    """
-
-    name: str
-    geometry: Geometry
-    rows: int
-    device: torch.device
-
-    @property
-    def rate(self) -> float:
-        """R = m/S², measurements a pixel of a large picture."""
-        return self.rows / self.geometry.stride**2
-
-    @abstractmethod
-    def sense_planes(self, pixels: Tensor) -> Tensor:
-        """Sense gray pictures (N, H, V) uint8: return y (N, m, h, w)."""
-
-    @abstractmethod
-    def estimate_planes(self, y: Tensor, size: tuple[int, int]) -> Tensor:
-        """Reconstruct gray pictures of `size` (H, V) from y (N, m, h, w): return (N, H, V)."""
-
-    def capture(self, picture: Picture) -> tuple[NDArray[Any], int]:
-        """Sense and reconstruct one gray picture (H, V).
-
-        Returns:
-            The estimate (H, V) as it is, and the number of measurements that it took.
-        """
-        pixels = torch.from_numpy(np.ascontiguousarray(picture)).to(self.device)
-        y = self.sense_planes(pixels[None])
-        estimate = self.estimate_planes(y, (picture.shape[0], picture.shape[1]))
-        return estimate[0].cpu().numpy(), y.numel()
+from tersense.errors import TersenseError
+from tersense.measurements.readout import Readout
+from tersense.reconstruction.base import Normalization, Reconstructor
+from tersense.reconstruction.gaussian import fill_missing
+from tersense.sensing.geometry import Geometry
+from tersense.sensing.operator import SensingOperator, fastest_operator
 
 
-class NetworkCamera(Camera):
-    """Sensing weights of any kind and the network trained with them.
+class Camera(nn.Module):
+    """Sense and reconstruct batches of gray images, differentiably.
 
     Args:
         name: What to call this camera in messages.
-        operator: Φ, its stride and α.
-        mean: μ of the pixels it was trained on.
-        std: σ of the pixels it was trained on.
+        operator: Φ, its stride and α; real weights (a dense baseline) serve as well.
+        normalization: Of the pixels that the reconstructor was trained on.
         reconstructor: The network.
 
     `precision` may be set to bfloat16 where the machine is fast at it.
@@ -67,34 +37,100 @@ class NetworkCamera(Camera):
         self,
         name: str,
         operator: SensingOperator,
-        mean: float,
-        std: float,
+        normalization: Normalization,
         reconstructor: Reconstructor,
     ) -> None:
-        self.name, self.operator, self.mean, self.std = name, operator, mean, std
-        self.geometry, self.rows = operator.geometry, len(operator.phi)
-        self.device = operator.phi.device
-        self.reconstructor = reconstructor.to(self.device).eval()
+        super().__init__()
+        self.name, self.operator, self.normalization = name, operator, normalization
+        self.reconstructor = reconstructor.to(operator.phi.device).eval()
         self.precision = "float32"
 
-    def sense_planes(self, pixels: Tensor) -> Tensor:
-        """Sense gray pictures (N, H, V) uint8 as real numbers; see `Camera`."""
-        return self.operator.forward(pixels.to(self.device).float())
+    @property
+    def geometry(self) -> Geometry:
+        """Window and stride."""
+        return self.operator.geometry
 
-    def estimate_planes(self, y: Tensor, size: tuple[int, int]) -> Tensor:
-        """Reconstruct (N, H, V) from y (N, m, h, w), in one piece; see `Camera`."""
-        return self.reconstruct_planes(y, self.operator.sense_ones(size), size)
+    @property
+    def rows(self) -> int:
+        """m, the measurements per window."""
+        return len(self.operator.phi)
+
+    @property
+    def rate(self) -> float:
+        """R = m/S², measurements per pixel of a large image."""
+        return self.rows / self.geometry.stride**2
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self.operator.phi.device
+
+    def measure(self, x: Tensor) -> Tensor:
+        """Sense raw pixels x (N, H, W), of any real type: return y (N, m, h, w)."""
+        return self.operator.forward(x.to(self.operator.phi))
+
+    def reconstruct_batch(
+        self,
+        y: Tensor,
+        size: tuple[int, int] | None = None,
+        readout: Readout | None = None,
+        counts: Tensor | None = None,
+    ) -> Tensor:
+        """Reconstruct raw pixels (N, H, W), neither rounded nor clipped.
+
+        Args:
+            y: (N, m, h, w), as `measure` gives it; NaN where a measurement is missing.
+            size: (H, W) of the images; whole strides, (h·S, w·S), where not given.
+            readout: Noise and bits that y went through, in pixel values.
+            counts: (N, h, w), rows that each window was measured with; see `Reconstructor`.
+        """
+        h, w = y.shape[-2:]
+        size = size or (h * self.geometry.stride, w * self.geometry.stride)
+        return self.reconstruct_part(y, self.operator.sense_ones(size), size, readout, counts)
+
+    forward = reconstruct_batch
+
+    def reconstruct_part(
+        self,
+        y: Tensor,
+        ones: Tensor,
+        size: tuple[int, int],
+        readout: Readout | None = None,
+        counts: Tensor | None = None,
+    ) -> Tensor:
+        """Reconstruct a part of an image, given its own Φ⋆1 (m, h, w); see `reconstruct_batch`."""
+        if counts is not None and not self.reconstructor.any_count:
+            raise TersenseError(
+                f"counts per window must be None for {self.reconstructor.registered_name}, which "
+                "needs all rows of every window"
+            )
+        normalised = self.normalization.measurements(y.to(self.operator.phi), ones)
+        if _has_nan(normalised):
+            normalised = fill_missing(normalised, self.operator, size)
+        error = readout.scaled(1 / self.normalization.std) if readout else None
+        with torch.autocast(self.device.type, torch.bfloat16, self.precision == "bfloat16"):
+            image: Tensor = self.reconstructor(normalised, self.operator, size, error, counts)
+        return self.normalization.raw(image.to(self.operator.phi.dtype))
 
     @torch.inference_mode()
-    def reconstruct_planes(self, y: Tensor, ones: Tensor, size: tuple[int, int]) -> Tensor:
-        """Reconstruct pixels (N, H, V) from y (N, m, h, w), given Φ⋆1 (m, h, w).
+    def capture(self, image: NDArray[np.uint8]) -> tuple[NDArray[Any], int]:
+        """Sense and reconstruct one gray image (H, W).
 
-        Φ⋆1 tells which pixels each window really covers: outside there is no mean to remove. A
-        measurement that is NaN is missing; it is estimated from the others.
+        Returns:
+            The estimate (H, W), neither rounded nor clipped, and how many measurements it took.
         """
-        normalised = (y.to(self.device) - self.mean * ones) / self.std
-        if normalised.isnan().any():
-            normalised = fill_missing(normalised, self.operator, size)
-        with torch.autocast(self.device.type, torch.bfloat16, self.precision == "bfloat16"):
-            picture: Tensor = self.reconstructor(normalised, self.operator, size)
-        return picture.float() * self.std + self.mean
+        y = self.measure(torch.from_numpy(np.ascontiguousarray(image))[None])
+        estimate = self.reconstruct_batch(y, (image.shape[0], image.shape[1]))
+        return estimate[0].cpu().numpy(), y.numel()
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Camera":
+        """Move Φ and α with the weights: `camera.to(device)`."""
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        phi, alpha = fn(self.operator.phi), fn(self.operator.alpha)
+        self.operator = fastest_operator(phi, self.geometry.stride, alpha)
+        return self
+
+
+def _has_nan(y: Tensor) -> bool:
+    """Look for missing measurements; an exporter traces tensors that have no values."""
+    return not torch.compiler.is_compiling() and bool(y.isnan().any())

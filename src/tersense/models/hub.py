@@ -13,10 +13,11 @@ from tersense.errors import TersenseError, one_line
 from tersense.evaluation.metrics import psnr, ssim
 from tersense.io.files import make_folder, written_whole
 from tersense.io.images import PHOTOGRAPH, read_image
-from tersense.models.files import load, names, write_model
+from tersense.io.schema import toml_table
+from tersense.models.files import write_model
 from tersense.models.imager import Imager
 from tersense.models.info import describe
-from tersense.training.config import write_toml_table
+from tersense.models.zoo import load, names
 
 MODEL, CARD = "model.safetensors", "README.md"
 _PRIVATE = {"out", "start", "train", "validation", "cache", "device"}  # where it was made
@@ -183,7 +184,7 @@ def _training(imager: Imager) -> str:
         return ""
     tables = {**recipe, "data": imager.about.get("data", {})}
     sections = [
-        write_toml_table(name, {k: v for k, v in table.items() if k not in _PRIVATE and v != ""})
+        toml_table(name, {k: v for k, v in table.items() if k not in _PRIVATE and v != ""})
         for name, table in tables.items()
         if isinstance(table, dict)
     ]

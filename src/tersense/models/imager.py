@@ -1,11 +1,14 @@
-"""A trained camera: sense a picture, reconstruct it."""
+"""A trained camera on whole images: exact integers out, the image back.
+
+`Imager` puts together what the floors below offer: frozen `Patterns`, exact sensing,
+`Measurements`, and a `Camera` that reconstructs tile by tile.
+"""
 
 import math
-import os
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,23 +17,21 @@ from torch import Tensor
 
 from tersense.errors import TersenseError
 from tersense.io.images import Picture, check_picture, from_planes, to_pixels, to_planes
-from tersense.measurements.measurements import Header, MeasuredValues, Measurements
-from tersense.models.camera import NetworkCamera
-from tersense.reconstruction.base import Reconstructor
-from tersense.sensing.geometry import cut_tiles
-from tersense.sensing.nesting import LOWEST_SHARE
-from tersense.sensing.operator import sense_exactly
-from tersense.sensing.sparse import fastest_operator
-from tersense.sensing.ternary import Patterns, rows_for_rate
-
-if TYPE_CHECKING:
-    from tersense.sensing.exact import AddOnlySensor
-
+from tersense.measurements.measurements import MeasuredValues, Measurements
+from tersense.measurements.readout import Readout
+from tersense.measurements.tsm import Header
+from tersense.models.camera import Camera
+from tersense.reconstruction.base import Normalization, Reconstructor, build_reconstructor
+from tersense.sensing.exact import ExactSensor
+from tersense.sensing.geometry import Geometry, cut_tiles
+from tersense.sensing.operator import SensingOperator, fastest_operator
+from tersense.sensing.patterns import Patterns, rows_for_rate
 
 TILE_PIXELS = 2**20
+_USUAL_PIXELS = 116.18, 68.64  # mean and deviation of photographs, as in the paper's code
 
 
-class Imager(NetworkCamera):
+class Imager:
     """Patterns and the network trained with them.
 
     Args:
@@ -42,6 +43,9 @@ class Imager(NetworkCamera):
         reconstructor: The network.
         about: Where it comes from: recipe, data, figures; free form, kept in the model file.
         device: Where to compute.
+
+    `threads` says how many share an image when it is sensed on a CPU, 0 for as many as there are
+    cores. `camera` is the same on batches of tensors, as a `torch.nn.Module`.
 
     Example:
         >>> import tersense, numpy as np
@@ -66,14 +70,96 @@ class Imager(NetworkCamera):
     ) -> None:
         phi = torch.from_numpy(patterns.phi.astype(np.float32)).to(device)
         operator = fastest_operator(phi, patterns.stride, alpha.float().to(device))
-        super().__init__(name, operator, mean, std, reconstructor)
-        self.patterns, self.about = patterns, about or {}
-        self.threads = 0  # that sense one picture on the CPU; 0 for as many as there are cores
+        self.camera = Camera(name, operator, Normalization(mean, std), reconstructor)
+        self.patterns, self.about, self.threads = patterns, about or {}, 0
+
+    @classmethod
+    def untrained(
+        cls,
+        patterns: Patterns,
+        reconstructor: str = "linear",
+        name: str = "",
+        device: str | torch.device = "cpu",
+        **options: Any,
+    ) -> "Imager":
+        """Return a camera that has learned nothing: any patterns and a classical reconstructor.
+
+        Args:
+            patterns: The frozen Φ, learned or not.
+            reconstructor: linear (the best linear estimate), or for blocks tv (total variation),
+                bp (Basis Pursuit) or spgl1 (the same by that package).
+            name: What to call it in messages; that of the reconstructor where not given.
+            device: Where to compute.
+            options: Of the reconstructor, such as `tolerance=1e-4`.
+        """
+        geometry, m = Geometry(patterns.window, patterns.stride), len(patterns)
+        solver = build_reconstructor(reconstructor, options, geometry, m)
+        mean, std = (0.0, 1.0) if solver.raw_pixels else _USUAL_PIXELS
+        about = {"training": "none"}
+        return cls(name or reconstructor, patterns, torch.ones(m), mean, std, solver, about, device)
+
+    @property
+    def name(self) -> str:
+        """What it is called in messages."""
+        return self.camera.name
+
+    @name.setter
+    def name(self, name: str) -> None:
+        self.camera.name = name
+
+    @property
+    def precision(self) -> str:
+        """float32, or bfloat16 where the machine is fast at it."""
+        return self.camera.precision
+
+    @precision.setter
+    def precision(self, precision: str) -> None:
+        self.camera.precision = precision
 
     @property
     def phi(self) -> NDArray[np.int8]:
-        """The patterns, (m, W, W) int8 with entries −1, 0, +1."""
+        """The measurement matrix as patterns, (m, B, B) int8 with entries −1, 0, +1."""
         return self.patterns.phi
+
+    @property
+    def operator(self) -> SensingOperator:
+        """Φ and Φᵀ on tensors, with α."""
+        return self.camera.operator
+
+    @property
+    def reconstructor(self) -> Reconstructor:
+        """The network."""
+        return self.camera.reconstructor
+
+    @property
+    def mean(self) -> float:
+        """μ of the training pixels."""
+        return self.camera.normalization.mean
+
+    @property
+    def std(self) -> float:
+        """σ of the training pixels."""
+        return self.camera.normalization.std
+
+    @property
+    def geometry(self) -> Geometry:
+        """Window and stride."""
+        return self.camera.geometry
+
+    @property
+    def rows(self) -> int:
+        """m, the measurements per window."""
+        return len(self.patterns)
+
+    @property
+    def rate(self) -> float:
+        """R = m/S², the sampling ratio: measurements per pixel of a large image."""
+        return self.patterns.rate
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self.camera.device
 
     @property
     def parameters(self) -> int:
@@ -88,11 +174,11 @@ class Imager(NetworkCamera):
         """Return the camera that takes only as many measurements as `rate` allows."""
         stride, rows = self.patterns.stride, len(self.patterns)
         if not (math.isfinite(rate) and rate > 0):
-            raise TersenseError(f"rate {rate:g} is not a share of the pixels; use one above 0")
+            raise TersenseError(f"rate must be above 0, got {rate:g}")
         if rate * stride**2 < 1 - 1e-6:
             raise TersenseError(
-                f"rate {rate:g} is less than one measurement for {stride}×{stride} pixels; "
-                f"use at least {1 / stride**2:.3g}"
+                f"rate must be at least {1 / stride**2:.3g}, one measurement per {stride}×{stride} "
+                f"pixels, got {rate:g}"
             )
         wanted = rows_for_rate(rate, stride)
         if wanted > rows:
@@ -108,10 +194,11 @@ class Imager(NetworkCamera):
                 f"{self.name} works at rate {self.patterns.rate:g} only, not at {rate:g}; "
                 "leave the rate out or choose another model"
             )
-        if wanted < (least := int(rows * LOWEST_SHARE)):
+        lowest = self.reconstructor.lowest_rate
+        if wanted < rows_for_rate(lowest, stride):
             raise TersenseError(
                 f"{self.name} was not trained for rates as low as {rate:g}; use "
-                f"{least / stride**2:.3g} to {self.patterns.rate:.3g}"
+                f"{lowest:.3g} to {self.patterns.rate:.3g}"
             )
         lower = Imager(
             self.name, self.patterns.first(wanted), self.operator.alpha[:wanted], self.mean,
@@ -121,75 +208,97 @@ class Imager(NetworkCamera):
         return lower
 
     def sense(
-        self, picture: Any, bits: int | None = None, noise: float = 0.0, seed: int = 0
+        self, image: Any, bits: int | None = None, noise: float = 0.0, seed: int = 0
     ) -> Measurements:
-        """Take the measurements of a picture: exact integers.
+        """Take the measurements of an image: exact integers.
 
         Args:
-            picture: (H, V) or (H, V, 3) uint8.
+            image: (H, W) or (H, W, 3) uint8.
             bits: Model a readout of so many bits that covers the patterns' full range.
             noise: Model a sensor with Gaussian noise of this deviation, in pixel values.
             seed: Of the noise.
         """
-        pixels = check_picture(picture)
-        y = self._sense_planes(to_planes(pixels))
+        pixels = check_picture(image)
+        y = self._exact(to_planes(pixels), self.threads)
         header = Header(
             height=pixels.shape[0],
             width=pixels.shape[1],
             mode="L" if pixels.ndim == 2 else "RGB",
             window=self.patterns.window,
             stride=self.patterns.stride,
-            patterns=len(self.patterns),
+            rows=len(self.patterns),
             phi=self.patterns.hash,
         )
-        measurements = Measurements(y[0] if pixels.ndim == 2 else y, header)
-        if noise:
-            measurements = measurements.with_noise(noise, seed)
-        if bits is not None:
-            measurements = measurements.quantized(bits, self.patterns.largest_magnitude)
-        return measurements
-
-    def _sense_planes(self, planes: Picture) -> NDArray[Any]:
-        """Sense channels (C, H, V): by additions on a CPU, by an exact product on a GPU."""
-        if self.device.type == "cpu":
-            threads = self.threads or _usable_cores()
-            return np.stack([self._add_only(plane, threads) for plane in planes])
-        y = [sense_exactly(torch.from_numpy(plane.copy()).to(self.device), self.operator)
-             for plane in planes]  # fmt: skip
-        return torch.stack(y).cpu().numpy().astype(self.patterns.measurement_dtype)
+        exact = Measurements(y[0] if pixels.ndim == 2 else y, header)
+        if bits is None and not noise:
+            return exact
+        return exact.read_out(Readout.covering(self.patterns.largest_magnitude, bits, noise, seed))
 
     @cached_property
-    def _add_only(self) -> "AddOnlySensor":
-        from tersense.sensing.exact import AddOnlySensor  # Numba takes a while to import
-
-        return AddOnlySensor(self.phi, self.patterns.stride)
+    def _exact(self) -> ExactSensor:
+        return ExactSensor(self.patterns, self.operator)
 
     def reconstruct(self, measurements: Measurements | MeasuredValues) -> Picture:
-        """Return the picture, uint8 of its own size, (H, V) or (H, V, 3).
+        """Return the image, uint8 of its own size, (H, W) or (H, W, 3).
 
         Measurements that are missing (NaN) are estimated from the others.
         """
-        picture: Picture = np.empty(_picture_shape(measurements), np.uint8)
+        image: Picture = np.empty(_image_shape(measurements), np.uint8)
         for place, estimate in self._estimates(measurements):
-            picture[place] = to_pixels(estimate)
-        return picture
+            image[place] = to_pixels(estimate)
+        return image
 
     def estimate(self, measurements: Measurements | MeasuredValues) -> NDArray[np.float32]:
-        """Return the picture as the network gives it, neither rounded nor clipped."""
-        picture = np.empty(_picture_shape(measurements), np.float32)
+        """Return the image as the network gives it, neither rounded nor clipped."""
+        image = np.empty(_image_shape(measurements), np.float32)
         for place, estimate in self._estimates(measurements):
-            picture[place] = estimate
-        return picture
+            image[place] = estimate
+        return image
+
+    def capture(self, image: Picture) -> tuple[NDArray[Any], int]:
+        """Sense and reconstruct one image, (H, W) or (H, W, 3).
+
+        Returns:
+            The estimate, neither rounded nor clipped, and how many measurements it took.
+        """
+        y = self.sense(image)
+        return self.estimate(y), y.values.size
+
+    def measure(self, x: Tensor) -> Tensor:
+        """Sense a batch of raw pixels (N, H, W) as tensors, differentiably; see `Camera`."""
+        return self.camera.measure(x)
+
+    def reconstruct_batch(
+        self,
+        y: Tensor,
+        size: tuple[int, int] | None = None,
+        readout: Readout | None = None,
+        counts: Tensor | None = None,
+    ) -> Tensor:
+        """Reconstruct a batch (N, H, W) from y (N, m, h, w), differentiably; see `Camera`."""
+        return self.camera.reconstruct_batch(y, size, readout, counts)
 
     def _estimates(
         self, measurements: Measurements | MeasuredValues
     ) -> Iterator[tuple[tuple[slice, slice], NDArray[np.float32]]]:
-        """Reconstruct tile by tile, in memory that does not grow with the picture."""
+        """Reconstruct tile by tile, in memory that does not grow with the image."""
         header = measurements.header
-        rows = header.patterns
+        rows = header.rows
         if rows < len(self.patterns) and header.phi == self.patterns.first(rows).hash:
             yield from self.at_rate(rows / self.patterns.stride**2)._estimates(measurements)
             return
+        self._require_own(header)
+        size, readout = (header.height, header.width), header.readout
+        y = measurements.values.reshape(-1, *header.shape[-3:])
+        for tile in cut_tiles(self.geometry, size, self.reconstructor.halo, TILE_PIXELS):
+            part = torch.from_numpy(y[(..., *tile.windows)].astype(np.float32)) * readout.step
+            ones = self.operator.sense_ones(size, *tile.windows)
+            with torch.inference_mode():
+                planes = self.camera.reconstruct_part(part, ones, tile.size, readout)
+            yield tile.place, from_planes(planes[(..., *tile.inside)].cpu().numpy())
+
+    def _require_own(self, header: Header) -> None:
+        """Refuse measurements that another camera has taken."""
         if header.phi != self.patterns.hash:
             raise TersenseError(
                 f"these measurements were taken with patterns {header.phi[:12]}…, but "
@@ -202,13 +311,6 @@ class Imager(NetworkCamera):
                 f"these measurements have window {header.window} and stride {header.stride}, but "
                 f"{self.name} has {own[0]} and {own[1]}; use the model that sensed them"
             )
-        size = header.height, header.width
-        y = measurements.values.reshape(-1, *header.shape[-3:])
-        for tile in cut_tiles(self.geometry, size, self.reconstructor.halo, TILE_PIXELS):
-            part = torch.from_numpy(y[(..., *tile.windows)].astype(np.float32)) * header.step
-            ones = self.operator.sense_ones(size, *tile.windows)
-            planes = self.reconstruct_planes(part, ones, tile.size)[(..., *tile.inside)]
-            yield tile.place, from_planes(planes.cpu().numpy())
 
     def save_pretrained(self, folder: str | Path, **options: Any) -> Path:
         """Write the camera and a card that explains it into a folder; see `hub`."""
@@ -229,19 +331,8 @@ class Imager(NetworkCamera):
 
         return hub.from_pretrained(source, **options)
 
-    def capture(self, picture: Picture) -> tuple[NDArray[Any], int]:
-        """Sense and reconstruct one gray picture (H, V); see `Camera`."""
-        y = self.sense(picture)
-        return self.estimate(y), y.values.size
 
-
-def _usable_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _picture_shape(measurements: Measurements | MeasuredValues) -> tuple[int, ...]:
+def _image_shape(measurements: Measurements | MeasuredValues) -> tuple[int, ...]:
     if not isinstance(measurements, Measurements | MeasuredValues):
         raise TypeError(f"give Measurements, as sense() returns them, not {type(measurements)}")
     header = measurements.header

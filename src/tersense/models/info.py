@@ -2,8 +2,11 @@
 
 from tersense.errors import TersenseError
 from tersense.measurements.measurements import Measurements
-from tersense.models.files import find_by_patterns
 from tersense.models.imager import Imager
+from tersense.models.zoo import find_by_patterns
+from tersense.sensing.patterns import Patterns
+
+COST_HEAD = ["per window", "additions", "multiplications", "additions per pixel", "storage"]
 
 
 def describe(imager: Imager) -> dict[str, str]:
@@ -42,18 +45,15 @@ def describe_measurements(measurements: Measurements) -> dict[str, str]:
     header = measurements.header
     window, colour = header.window, "gray" if header.mode == "L" else "colour"
     each = "" if header.mode == "L" else " of each channel"
-    readout = f"{header.bits} bits, steps of {header.step:g}" if header.bits else "exact"
-    noise = f"deviation {header.noise:g}, seed {header.seed}" if header.noise else "none added"
     try:
-        model = find_by_patterns(header.phi, header.stride, header.patterns)
+        model = find_by_patterns(header.phi, header.stride, header.rows)
     except TersenseError:
         model = "none that comes with the package"
     return {
         "picture": f"{header.width}×{header.height}, {colour}",
-        "patterns": f"{header.patterns} of {window}×{window} pixels, every {header.stride}",
+        "patterns": f"{header.rows} of {window}×{window} pixels, every {header.stride}",
         "measurements": f"{measurements.values.size:,}, {measurements.per_pixel:.4g} a pixel{each}",
-        "readout": f"{readout}; {measurements.bits_per_pixel:.3g} bits a pixel{each}",
-        "noise": noise,
+        "readout": f"{header.readout}; {measurements.bits_per_pixel:.3g} bits per pixel{each}",
         "model": model,
         "hash of Φ": header.phi,
     }
@@ -61,3 +61,20 @@ def describe_measurements(measurements: Measurements) -> dict[str, str]:
 
 def _range(low: int, high: int) -> str:
     return f"{low}" if low == high else f"{low} to {high}"
+
+
+def cost_rows(patterns: Patterns) -> list[list[str]]:
+    """Return the rows of a table: this camera, the same matrix dense in 8 bits and in float."""
+    m, n, pixels = len(patterns), patterns.window**2, patterns.stride**2
+    dense = m * n
+    storage = patterns.storage_bytes
+    return [
+        _row("sparse ternary", patterns.nonzeros, 0, pixels, storage["CSC"]),
+        _row("dense, 8 bits", dense, dense, pixels, storage["int8"]),
+        _row("dense, float32", dense, dense, pixels, storage["float32"]),
+    ]
+
+
+def _row(name: str, additions: int, products: int, pixels: int, size: int) -> list[str]:
+    per_pixel = f"{additions / pixels:.2f}"
+    return [name, f"{additions:,}", f"{products:,}", per_pixel, f"{size / 1024:.2f} KiB"]

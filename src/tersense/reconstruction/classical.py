@@ -1,248 +1,125 @@
-"""Reconstruct without learning: Basis Pursuit and total variation, from random projections.
+"""Reconstruct without learning: Basis Pursuit and total variation.
 
-Both look for the picture of smallest norm among those that agree with the measurements:
-
-    min ‖Kx‖  subject to  Φx = y      Basis Pursuit: K = Ψᵀ, the DCT of each window on its own
-                                      total variation: K = D, the differences of the whole picture
-
-Windows must not overlap (S = W): the projection onto {x : Φx = y} is then known in closed form.
+The solvers work on raw pixels, as they were sensed, and on windows that do not overlap. `spgl1`
+(van den Berg and Friedlander 2008) is here to check our own solver, in its results and its speed.
 """
 
-import math
-import warnings
-from collections.abc import Callable
-from typing import Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated
 
-import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F  # noqa: N812
 
-from tersense.models.imager import Imager
-from tersense.reconstruction.base import Reconstructor
-from tersense.sensing.operator import Geometry, SensingOperator
-from tersense.sensing.ternary import Patterns, nonzeros_for_density
+from tersense.errors import TersenseError
+from tersense.io.schema import above
+from tersense.measurements.readout import Readout
+from tersense.reconstruction.base import Reconstructor, register
+from tersense.reconstruction.solvers.primal_dual import (
+    basis_pursuit,
+    dct_atoms,
+    from_dct,
+    total_variation,
+)
+from tersense.sensing.geometry import Geometry
+from tersense.sensing.operator import SensingOperator
 
-Method = Literal["bp", "tv"]
-METHODS: dict[Method, str] = {"bp": "Basis Pursuit", "tv": "total variation"}
-Map = Callable[[Tensor], Tensor]
-_RELAXATION = 1.8  # below 2; longer steps than the plain iteration's
-_CHECK_EVERY = 20  # iterations; to look at the gap costs about one
-
-
-def random_patterns(
-    m: int, window: int = 32, density: float | None = None, stride: int | None = None, seed: int = 0
-) -> Patterns:
-    """Draw ternary patterns that nobody learned.
-
-    Args:
-        m: Number of patterns.
-        window: W.
-        density: γ: every pattern has exactly K = ⌊γW²⌋ non-zeros, at least one, in random places
-            and of random sign. None for the paper's baseline, "ternary but not sparse": the paper
-            does not say how likely each value is; here −1, 0 and +1 are equally so.
-        stride: S; W where not given.
-        seed: The same seed gives the same patterns.
-    """
-    rng, n = np.random.default_rng(seed), window**2
-    if density is None:
-        phi = rng.integers(-1, 2, (m, n), dtype=np.int8)
-    else:
-        phi = np.zeros((m, n), np.int8)
-        places = rng.random((m, n)).argsort(axis=1)[:, : nonzeros_for_density(density, n)]
-        np.put_along_axis(phi, places, rng.choice([-1, 1], places.shape), axis=1)
-    return Patterns(phi.reshape(m, window, window), stride or window)
+NAMES = {"bp": "Basis Pursuit", "tv": "total variation", "spgl1": "Basis Pursuit by spgl1"}
+_ITERATIONS = 10_000  # of spgl1; what it leaves unsolved would be no comparison
 
 
-class Solution(NamedTuple):
-    """What a solver found, and how good the worst of its pictures is."""
-
-    x: Tensor
-    iterations: int
-    gap: float  # how far from the optimum; see `_minimize`
-    violation: float  # how far from agreeing with y: ‖Φ⁺(Φx − y)‖/‖Φ⁺y‖
-
-
-def basis_pursuit(
-    y: Tensor, phi: Tensor, tolerance: float = 1e-3, iterations: int = 10_000
-) -> Solution:
-    """Solve min ‖u‖₁ subject to ΦΨu = y for many windows at once (Chen, Donoho, Saunders 1999).
+@dataclass(frozen=True)
+class SolverOptions:
+    """When to stop.
 
     Args:
-        y: (N, m), floating point; its precision is used throughout.
-        phi: (m, H, V); windows need not be square, because the end of a picture may cut them.
         tolerance: The gap to stop at.
-        iterations: The most to take.
-
-    Returns:
-        The windows x = Ψu, (N, H, V).
     """
-    shape = phi.shape[1:]
-    atoms, target = dct_atoms(phi, y)
-    atoms = atoms.flatten(1)
-    solution = _minimize(
-        lambda u: u + (target - u @ atoms.T) @ atoms, y.new_zeros(len(y), atoms.shape[1]),
-        lambda u: u[:, None], lambda p: p[:, 0], 2.0, 1.0, tolerance, iterations,
-    )  # fmt: skip
-    return solution._replace(x=from_dct(solution.x.view(-1, *shape)))
+
+    tolerance: Annotated[float, above(0)] = 1e-3
 
 
-def dct_atoms(phi: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Return ΦΨ (r, H, V) with orthonormal rows, and what y (N, m) becomes with it, (N, r)."""
-    phi, target = _orthonormal(phi, y)
-    down, across = (_dct_matrix(side).to(y) for side in phi.shape[1:])
-    return down @ phi @ across.T, target
+@register("tv")
+class TotalVariationReconstructor(Reconstructor):
+    """Find the image of least total variation that has these measurements."""
 
-
-def from_dct(u: Tensor) -> Tensor:
-    """Return the windows x = Ψu of coefficients u, both (N, H, V)."""
-    down, across = (_dct_matrix(side).to(u) for side in u.shape[1:])
-    return down.T @ u @ across
-
-
-def total_variation(
-    y: Tensor, operator: SensingOperator, size: tuple[int, int],
-    tolerance: float = 1e-3, iterations: int = 10_000,
-) -> Solution:  # fmt: skip
-    """Solve min Σ‖(Dx)ᵢ‖₂ subject to Φx = y, with (Dx)ᵢ the steps down and right from pixel i.
-
-    Args:
-        y: (m, h, w), or (N, m, h, w) for pictures of one size, of the operator's type.
-        operator: The camera; its windows must not overlap.
-        size: (H, V) of the picture.
-        tolerance: As in `basis_pursuit`.
-        iterations: As in `basis_pursuit`.
-
-    Returns:
-        The picture x, (H, V) or (N, H, V).
-    """
-    batch, window, kinds = y.reshape(-1, *y.shape[-3:]), operator.geometry.window, []
-    for (rows, columns), place, (height, width) in operator.geometry.block_kinds(size):
-        phi, target = _orthonormal(operator.phi[:, :height, :width], batch[..., rows, columns])
-        phi = F.pad(phi, (0, window - width, 0, window - height))
-        kinds.append((place, SensingOperator(phi, window), target))
-
-    def project(x: Tensor) -> Tensor:
-        nearest = x.clone()
-        for (rows, columns), camera, target in kinds:
-            part = x[:, rows, columns]
-            missing = target - camera.forward(part)
-            nearest[:, rows, columns] += camera.adjoint(missing, (part.shape[1], part.shape[2]))
-        return nearest
-
-    solution = _minimize(
-        project, batch.new_zeros(len(batch), *size),
-        _steps, _steps_adjoint, 0.05, 8.0, tolerance, iterations,
-    )  # fmt: skip
-    return solution._replace(x=solution.x.view(*y.shape[:-3], *size))
-
-
-@torch.no_grad()
-def _minimize(
-    project: Map, zero: Tensor, analyse: Map, adjoint: Map,
-    step: float, bound: float, tolerance: float, iterations: int,
-) -> Solution:  # fmt: skip
-    """Solve min ‖Kx‖ subject to Φx = y by the method of Chambolle and Pock (2011), over-relaxed.
-
-    `project` maps x (N, …) to the nearest that agrees, `analyse` is K, to (N, d, …), `adjoint` Kᵀ,
-    `bound` ‖K‖², `step` relative to Φ⁺y (tuned); ‖·‖ sums the lengths of vectors of d numbers.
-    The dual variable p, of vectors no longer than 1, proves x optimal where ⟨p, Kx⟩ = ‖Kx‖ and Kᵀp
-    is a combination of the patterns. The gap is the larger of two errors: ‖Kx‖ − ⟨p, Kx⟩ as a
-    share of ‖Kx‖, and the root mean square of that part of Kᵀp which the patterns do not span.
-    """
-    x = shortest = project(zero)  # Φ⁺y
-    tiny = torch.finfo(x.dtype).tiny
-    p, flat = torch.zeros_like(analyse(x)), 1e-3 * analyse(x).norm(dim=1).flatten(1).sum(1)
-    tau = (step * x.flatten(1).abs().mean(1) + tiny**0.5).view(-1, *[1] * (x.ndim - 1))
-    for count in range(1, iterations + 1):
-        x_next = project(x - tau * adjoint(p))
-        ahead = p + analyse(2 * x_next - x) / (bound * tau[:, None])
-        p_next = ahead / ahead.norm(dim=1, keepdim=True).clamp(min=1)
-        if count % _CHECK_EVERY == 0 or count == iterations:
-            norm, back = analyse(x_next).norm(dim=1).flatten(1).sum(1), adjoint(p_next)
-            slack = (norm - (back * x_next).flatten(1).sum(1)) / torch.maximum(norm, flat + tiny)
-            unseen = (x_next - project(x_next - back)).flatten(1).square().mean(1).sqrt()
-            gap = float(torch.maximum(slack, unseen).max())
-            if gap <= tolerance:
-                break
-        x, p = x + _RELAXATION * (x_next - x), p + _RELAXATION * (p_next - p)
-    else:
-        warnings.warn(f"gap {gap:.1g} after {count} iterations", RuntimeWarning, stacklevel=3)
-    distance, scale = (t.flatten(1).norm(dim=1) for t in (x_next - project(x_next), shortest))
-    return Solution(x_next, count, gap, float((distance / (scale + tiny)).max()))
-
-
-def _orthonormal(phi: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Turn phi (m, H, V) into orthonormal patterns (r, H, V), and y (N, m, …) into theirs."""
-    # So prepared, single precision will do even where a cut window makes Φ nearly singular.
-    rows = phi.double().flatten(1)
-    values, vectors = torch.linalg.eigh(rows @ rows.T)
-    kept = values > 1e-10 * values[-1]
-    whiten = (vectors[:, kept] / values[kept].sqrt()).T
-    target = torch.einsum("rm,nm...->nr...", whiten, y.double())
-    return (whiten @ rows).view(-1, *phi.shape[1:]).to(y), target.to(y)
-
-
-def _dct_matrix(n: int) -> Tensor:
-    """Return the orthonormal DCT-II, (n, n) float64."""
-    k = torch.arange(n, dtype=torch.float64)
-    matrix = (math.pi / n * k[:, None] * (k + 0.5)).cos() * math.sqrt(2 / n)
-    matrix[0] /= math.sqrt(2)
-    return matrix
-
-
-def _steps(x: Tensor) -> Tensor:
-    """Return Dx (N, 2, H, V) of x (N, H, V); 0 where there is no next pixel."""
-    return torch.stack((F.pad(x.diff(dim=1), (0, 0, 0, 1)), F.pad(x.diff(dim=2), (0, 1))), dim=1)
-
-
-def _steps_adjoint(p: Tensor) -> Tensor:
-    """Return Dᵀp (N, H, V) of p (N, 2, H, V)."""
-    down, right = F.pad(p[:, 0, :-1], (0, 0, 1, 1)), F.pad(p[:, 1, :, :-1], (1, 1))
-    return -down.diff(dim=1) - right.diff(dim=2)
-
-
-class ClassicalReconstructor(Reconstructor):
-    """Solve for pictures on the pixel scale; `options` is a key of `METHODS`."""
-
-    tolerance = 1e-3  # the gap to stop at
-    any_rate = True
+    Options = SolverOptions
+    any_rate = raw_pixels = True
     halo = 1  # total variation sees across the seam of two tiles
 
-    def forward(self, y: Tensor, operator: SensingOperator, size: tuple[int, int]) -> Tensor:
-        """Reconstruct (N, H, V) from y (N, m, h, w); see `Reconstructor`."""
-        if self.options == "tv":
-            return total_variation(y, operator, size, self.tolerance).x
+    def forward(
+        self,
+        y: Tensor,
+        operator: SensingOperator,
+        size: tuple[int, int],
+        readout: Readout | None = None,
+        counts: Tensor | None = None,
+    ) -> Tensor:
+        """Reconstruct (N, H, W) from y (N, m, h, w); see `Reconstructor`."""
+        return total_variation(y, operator, size, self.options.tolerance).x
+
+
+@register("bp")
+class BasisPursuitReconstructor(Reconstructor):
+    """Find the windows of least ℓ1 norm in the DCT domain that have these measurements."""
+
+    Options = SolverOptions
+    any_rate = raw_pixels = True
+
+    def forward(
+        self,
+        y: Tensor,
+        operator: SensingOperator,
+        size: tuple[int, int],
+        readout: Readout | None = None,
+        counts: Tensor | None = None,
+    ) -> Tensor:
+        """Reconstruct (N, H, W) from y (N, m, h, w); see `Reconstructor`."""
         x = y.new_empty(len(y), *size)
         for (rows, columns), (top, left), (height, width) in self.geometry.block_kinds(size):
             part, phi = y[..., rows, columns].movedim(1, -1), operator.phi[:, :height, :width]
-            windows = basis_pursuit(part.flatten(0, 2), phi, self.tolerance).x
+            windows = basis_pursuit(part.flatten(0, 2), phi, self.options.tolerance).x
             windows = windows.view(*part.shape[:3], height, width)
             x[:, top, left] = windows.transpose(2, 3).flatten(3).flatten(1, 2)
         return x
 
 
-class ClassicalImager(Imager):
-    """A camera that learned nothing, to be used wherever an `Imager` is.
+@dataclass(frozen=True)
+class Spgl1Options:
+    """None: spgl1 stops at its own tolerances."""
 
-    Args:
-        patterns: The frozen Φ; S = W.
-        method: `bp` for Basis Pursuit, `tv` for total variation.
-        device: Where to compute.
-        tolerance: The gap at which the solver stops.
-    """
 
-    def __init__(
+@register("spgl1")
+class Spgl1Reconstructor(Reconstructor):
+    """Basis Pursuit by spgl1, whole windows one by one, on the CPU."""
+
+    Options = Spgl1Options
+    any_rate = raw_pixels = True
+
+    def __init__(self, geometry: Geometry, rows: int, options: Spgl1Options) -> None:
+        super().__init__(geometry, rows, options)
+        try:
+            from spgl1 import spg_bp
+        except ImportError as error:
+            raise TersenseError("spgl1 is missing: pip install 'tersense[baselines]'") from error
+        self._solve = spg_bp
+
+    def forward(
         self,
-        patterns: Patterns,
-        method: Method = "bp",
-        device: str | torch.device = "cpu",
-        tolerance: float = ClassicalReconstructor.tolerance,
-    ) -> None:
-        if method not in METHODS:
-            raise ValueError(f"method {method!r} is not known; use one of {', '.join(METHODS)}")
-        geometry, m = Geometry(patterns.window, patterns.stride), len(patterns)
-        solver = ClassicalReconstructor(geometry, m, method)
-        solver.tolerance = tolerance
-        # Mean 0 and deviation 1: the solvers take y as it was sensed.
-        super().__init__(METHODS[method], patterns, torch.ones(m), 0.0, 1.0, solver, {}, device)
+        y: Tensor,
+        operator: SensingOperator,
+        size: tuple[int, int],
+        readout: Readout | None = None,
+        counts: Tensor | None = None,
+    ) -> Tensor:
+        """Reconstruct (N, H, W) from y (N, m, h, w); H and W must be made of whole windows."""
+        window = self.geometry.window
+        if size[0] % window or size[1] % window:
+            raise TersenseError(f"spgl1 is given whole windows of {window}×{window} pixels here")
+        columns = y.double().movedim(1, -1).flatten(0, 2)  # (N·h·w, m)
+        # Orthonormal rows, as our own solver has them: spgl1 takes half as long with them.
+        atoms, targets = dct_atoms(operator.phi.double(), columns)
+        matrix = atoms.flatten(1).numpy()
+        solutions = (self._solve(matrix, b, iter_lim=_ITERATIONS)[0] for b in targets.numpy())
+        u = torch.stack([torch.from_numpy(solution) for solution in solutions])
+        windows = from_dct(u.view(-1, window, window)).view(*y[:, 0].shape, window, window)
+        return windows.transpose(2, 3).reshape(-1, *size).to(y)

@@ -8,28 +8,33 @@ Where windows overlap, their pictures are averaged.
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from tersense.errors import TersenseError
+from tersense.io.schema import at_least, at_most, require, validate
+from tersense.measurements.readout import Readout
 from tersense.reconstruction.base import Reconstructor, register
-from tersense.sensing.operator import Geometry, SensingOperator
+from tersense.sensing.geometry import Geometry
+from tersense.sensing.operator import SensingOperator
 
 
 @dataclass(frozen=True)
 class MlpOptions:
-    """The hidden layers: L = 2 of 2048 units in the paper."""
+    """The layers.
 
-    hidden: tuple[int, ...] = (2048, 2048)
+    Args:
+        hidden: Units of each hidden layer; L = 2 of 2048 in the paper, at most 64.
+    """
+
+    hidden: tuple[Annotated[int, at_least(1), at_most(2**20)], ...] = (2048, 2048)
 
     def __post_init__(self) -> None:
-        if len(self.hidden) > 64 or not all(1 <= units <= 2**20 for units in self.hidden):
-            raise TersenseError(
-                f"reconstructor.hidden = {list(self.hidden)[:9]} is not possible; "
-                "name up to 64 layers of 1 to 1,048,576 units"
-            )
+        validate("reconstructor", self)
+        require(len(self.hidden) <= 64, "reconstructor.hidden", len(self.hidden),
+                "a list of at most 64 layers")  # fmt: skip
 
 
 @register("mlp")
@@ -38,18 +43,25 @@ class MlpReconstructor(Reconstructor):
 
     Options = MlpOptions
 
-    def __init__(self, geometry: Geometry, patterns: int, options: MlpOptions) -> None:
-        super().__init__(geometry, patterns, options)
+    def __init__(self, geometry: Geometry, rows: int, options: MlpOptions) -> None:
+        super().__init__(geometry, rows, options)
         self.halo = geometry.cells - 1  # the windows that share a pixel
         layers: list[nn.Module] = []
-        for inputs, outputs in pairwise((patterns, *options.hidden)):
+        for inputs, outputs in pairwise((rows, *options.hidden)):
             layers += [fully_connected(inputs, outputs), nn.ReLU(), nn.BatchNorm1d(outputs)]
-        inputs, outputs = (patterns, *options.hidden)[-1], geometry.window**2
+        inputs, outputs = (rows, *options.hidden)[-1], geometry.window**2
         self.layers = nn.Sequential(
             *layers, fully_connected(inputs, outputs), nn.BatchNorm1d(outputs)
         )
 
-    def forward(self, y: Tensor, operator: SensingOperator, size: tuple[int, int]) -> Tensor:
+    def forward(
+        self,
+        y: Tensor,
+        operator: SensingOperator,
+        size: tuple[int, int],
+        readout: Readout | None = None,
+        counts: Tensor | None = None,
+    ) -> Tensor:
         """Reconstruct (N, H, V) from y (N, m, h, w); see `Reconstructor`."""
         scaled = y * operator.alpha[:, None, None]
         windows = self.layers(scaled.movedim(1, -1).flatten(0, 2))  # (N·h·w, W²)

@@ -12,14 +12,17 @@ of the last sigmoid stretched to the range of pixels by two learned numbers.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 
-from tersense.errors import TersenseError
+from tersense.io.schema import above, at_least, below, validate
+from tersense.measurements.readout import Readout
 from tersense.reconstruction.base import Reconstructor, register
 from tersense.reconstruction.mlp import average_windows, fully_connected
-from tersense.sensing.operator import Geometry, SensingOperator
+from tersense.sensing.geometry import Geometry
+from tersense.sensing.operator import SensingOperator
 
 
 @dataclass(frozen=True)
@@ -27,21 +30,17 @@ class SdaOptions:
     """How each layer is pre-trained.
 
     Args:
-        corruption: Share of a layer's input that is set to zero.
-        pretrain_steps: Steps of Adam a layer.
+        corruption: Fraction of a layer's input that is set to zero.
+        pretrain_steps: Steps of Adam per layer.
         pretrain_lr: Its learning rate.
     """
 
-    corruption: float = 0.1
-    pretrain_steps: int = 2000
-    pretrain_lr: float = 0.001
+    corruption: Annotated[float, at_least(0), below(1)] = 0.1
+    pretrain_steps: Annotated[int, at_least(0)] = 2000
+    pretrain_lr: Annotated[float, above(0)] = 0.001
 
     def __post_init__(self) -> None:
-        if not (0 <= self.corruption < 1 and self.pretrain_steps >= 0 and self.pretrain_lr > 0):
-            raise TersenseError(
-                f"{self} is not possible: corruption lies between 0 and 1, "
-                "pretrain_steps is 0 or more, pretrain_lr above 0"
-            )
+        validate("reconstructor", self)
 
 
 @register("sda")
@@ -50,16 +49,23 @@ class SdaReconstructor(Reconstructor):
 
     Options = SdaOptions
 
-    def __init__(self, geometry: Geometry, patterns: int, options: SdaOptions) -> None:
-        super().__init__(geometry, patterns, options)
+    def __init__(self, geometry: Geometry, rows: int, options: SdaOptions) -> None:
+        super().__init__(geometry, rows, options)
         n = geometry.window**2
         self.halo = geometry.cells - 1
-        self.bias = nn.Parameter(torch.zeros(patterns))
-        sizes = pairwise((patterns, n, patterns, n))
+        self.bias = nn.Parameter(torch.zeros(rows))
+        sizes = pairwise((rows, n, rows, n))
         self.layers = nn.ModuleList(fully_connected(*size) for size in sizes)
         self.range = nn.Parameter(torch.tensor([-1.8, 4.2]))  # black, and from black to white
 
-    def forward(self, y: Tensor, operator: SensingOperator, size: tuple[int, int]) -> Tensor:
+    def forward(
+        self,
+        y: Tensor,
+        operator: SensingOperator,
+        size: tuple[int, int],
+        readout: Readout | None = None,
+        counts: Tensor | None = None,
+    ) -> Tensor:
         """Reconstruct (N, H, V) from y (N, m, h, w); see `Reconstructor`."""
         hidden = torch.sigmoid(y.movedim(1, -1).flatten(0, 2) + self.bias)
         for layer in self.layers:

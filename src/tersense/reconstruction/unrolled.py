@@ -12,17 +12,19 @@ the camera's geometry or rate: a network trained for one camera is a good start 
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from tersense.errors import TersenseError
+from tersense.io.schema import above, at_least, at_most, validate
+from tersense.measurements.readout import Readout
 from tersense.reconstruction.base import Reconstructor, register
+from tersense.sensing.geometry import Geometry
 from tersense.sensing.gram import convolve_windows, inverse_gram
-from tersense.sensing.operator import Geometry, SensingOperator
+from tersense.sensing.operator import SensingOperator
 
 _PIXELS_SEEN = 64  # farther pixels have no visible influence, though the phases reach beyond
 _LEAST_DAMPING = 0.01
@@ -40,23 +42,17 @@ class UnrolledOptions:
         overlaps: How far lapped measurements correct each other in the data step, 1 to 3 windows
             that overlap. With 1 it is faster, and the network makes up for the rest; patterns at
             random of a rate of 0.5 or more need 2.
+        lowest_rate: Of a nested network: the lowest rate that it is trained for.
     """
 
-    phases: int = 6
-    channels: int = 64
+    phases: Annotated[int, at_least(1), at_most(64)] = 6
+    channels: Annotated[int, at_least(1), at_most(1024)] = 64
     nested: bool = False
-    overlaps: int = 2
+    overlaps: Annotated[int, at_least(1), at_most(3)] = 2
+    lowest_rate: Annotated[float, above(0), at_most(1)] = 0.01
 
     def __post_init__(self) -> None:
-        if not (1 <= self.phases <= 64 and 1 <= self.channels <= 1024):
-            raise TersenseError(
-                f"reconstructor.phases = {self.phases} and channels = {self.channels} are not "
-                "possible; use 1 to 64 phases and 1 to 1024 channels"
-            )
-        if not 1 <= self.overlaps <= 3:
-            raise TersenseError(
-                f"reconstructor.overlaps = {self.overlaps} is not possible; use 1, 2 or 3"
-            )
+        validate("reconstructor", self)
 
 
 @register("unrolled")
@@ -65,10 +61,11 @@ class UnrolledReconstructor(Reconstructor):
 
     Options = UnrolledOptions
 
-    def __init__(self, geometry: Geometry, patterns: int, options: UnrolledOptions) -> None:
-        super().__init__(geometry, patterns, options)
+    def __init__(self, geometry: Geometry, rows: int, options: UnrolledOptions) -> None:
+        super().__init__(geometry, rows, options)
         self.halo = -(-_PIXELS_SEEN // geometry.stride)
         self.any_rate = options.nested
+        self.lowest_rate = options.lowest_rate if options.nested else 0.0
         self.damping = nn.Parameter(torch.tensor(-3.0))  # log(λ − least λ)
         self._compiled: list[Any] = []
         self._inverses: WeakKeyDictionary[SensingOperator, Tensor] = WeakKeyDictionary()
@@ -76,7 +73,14 @@ class UnrolledReconstructor(Reconstructor):
             Phase(options.channels, first=number == 0) for number in range(options.phases)
         )
 
-    def forward(self, y: Tensor, operator: SensingOperator, size: tuple[int, int]) -> Tensor:
+    def forward(
+        self,
+        y: Tensor,
+        operator: SensingOperator,
+        size: tuple[int, int],
+        readout: Readout | None = None,
+        counts: Tensor | None = None,
+    ) -> Tensor:
         """Reconstruct (N, H, V) from y (N, m, h, w); see `Reconstructor`."""
         # Measurements are sums of many pixels: half precision would drown them.
         with torch.autocast(y.device.type, enabled=False):

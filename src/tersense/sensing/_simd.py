@@ -2,6 +2,9 @@
 
 They are *intrinsics*: Python that writes LLVM's portable vector code, for AVX-512, AVX2, SSE2 and
 NEON alike.  Each returns its signature and the function that writes its code.
+
+Numba keeps compiled functions by the date of their own file: after a change here, touch
+`additions.py`, whose functions call these.
 """
 
 from collections.abc import Callable
@@ -10,10 +13,14 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-
-from tersense.sensing._threads import intrinsic
+from numba.extending import intrinsic as numba_intrinsic
 
 _I8, _I16, _I32, _I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
+
+
+def intrinsic(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Hide from the type checker that Numba passes the first argument itself."""
+    return numba_intrinsic(function)
 
 
 def _data(context: Any, builder: Any, signature: Any, args: Any, k: int) -> Any:

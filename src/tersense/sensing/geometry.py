@@ -1,4 +1,7 @@
-"""Cut a large picture into tiles that are reconstructed one after the other.
+"""Where the windows of an image lie, and how a large image is cut into tiles.
+
+An image of H×W pixels has ⌈H/S⌉×⌈W/S⌉ windows of B×B pixels. Window (i, j) starts at pixel
+(i·S − (B−S)/2, j·S − (B−S)/2); pixels outside the image add nothing.
 
 A tile is a rectangle of windows. It is reconstructed together with a halo of windows around it, of
 which only the influence on the tile is kept, so that the seams do not show.
@@ -7,9 +10,79 @@ which only the influence on the tile is kept, so that the seams do not show.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import NamedTuple
 
-from tersense.sensing.operator import Geometry
+from tersense.errors import TersenseError
+
+BlockKind = tuple[tuple[slice, slice], tuple[slice, slice], tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Where the windows of a picture lie.
+
+    Args:
+        window: W, the side of a window in pixels.
+        stride: S, the distance between windows; at most W.
+    """
+
+    window: int
+    stride: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.stride <= self.window:
+            raise ValueError(f"stride {self.stride} must lie between 1 and window {self.window}")
+
+    @property
+    def offset(self) -> int:
+        """Return by how many pixels the first window begins before the picture."""
+        return (self.window - self.stride) // 2
+
+    @property
+    def cells(self) -> int:
+        """Return how many S×S cells cover a window's side."""
+        return -(-self.window // self.stride)
+
+    def grid(self, height: int, width: int) -> tuple[int, int]:
+        """Return (h, w), the number of windows down and across."""
+        # Not −(−a // b): where a stands for any size, runtimes may divide towards zero.
+        more = self.stride - 1
+        return (height + more) // self.stride, (width + more) // self.stride
+
+    def padding(self, height: int, width: int) -> tuple[int, int, int, int]:
+        """Return the zeros to add left, right, above and below (the order of `F.pad`)."""
+        h, w = self.grid(height, width)
+        covered_height = (h - 1 + self.cells) * self.stride
+        covered_width = (w - 1 + self.cells) * self.stride
+        return (
+            self.offset,
+            covered_width - width - self.offset,
+            self.offset,
+            covered_height - height - self.offset,
+        )
+
+    def block_kinds(self, size: tuple[int, int]) -> Iterator[BlockKind]:
+        """Sort blocks, whole or cut by the end of the picture: yield places, pixels and shape.
+
+        Args:
+            size: (H, V) of the picture.
+        """
+        if self.stride != self.window:
+            raise TersenseError(
+                f"windows {self.window} wide and {self.stride} apart overlap; "
+                f"use stride {self.window}"
+            )
+
+        def kinds(side: int) -> Iterator[tuple[slice, slice, int]]:
+            count, rest = divmod(side, self.window)
+            if count:
+                yield slice(count), slice(count * self.window), self.window
+            if rest:
+                yield slice(count, None), slice(count * self.window, None), rest
+
+        for (rows, top, height), (columns, left, width) in product(kinds(size[0]), kinds(size[1])):
+            yield (rows, columns), (top, left), (height, width)
 
 
 @dataclass(frozen=True)

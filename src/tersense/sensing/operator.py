@@ -1,92 +1,28 @@
-"""The one operator: m patterns of W×W pixels, applied every S pixels.
+"""The one operator: m patterns of B×B pixels, applied every S pixels.
 
-An image of H×V pixels has ⌈H/S⌉×⌈V/S⌉ windows. Window (i, j) starts at pixel
-(i·S − (W−S)/2, j·S − (W−S)/2); pixels outside the picture add nothing.
+    x (…, H, W) ──zeros around──▶ S×S cells as channels ──⌈B/S⌉² correlation──▶ y (…, m, h, w)
 
-    x (…, H, V) ──zeros around──▶ S×S cells as channels ──⌈W/S⌉² correlation──▶ y (…, m, h, w)
+Cutting the image into cells of S×S pixels turns the sparse, long-strided correlation into an
+ordinary small one: one matrix product for blocks (S = B), a 2×2 convolution for S = B/2.
 
-Cutting the picture into cells of S×S pixels turns the sparse, long-strided correlation into an
-ordinary small one: one matrix product for blocks (S = W), a 2×2 convolution for S = W/2.
+In training every entry of Φ may change, and Φ is a dense tensor. In a trained model nineteen of
+twenty entries are zeros for good, and the data steps of a reconstruction on a CPU need not multiply
+by them (`SparseOperator`).
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import product
+import warnings
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from tersense.errors import TersenseError
+from tersense.sensing.geometry import Geometry
 
-BlockKind = tuple[tuple[slice, slice], tuple[slice, slice], tuple[int, int]]
-
-
-@dataclass(frozen=True)
-class Geometry:
-    """Where the windows of a picture lie.
-
-    Args:
-        window: W, the side of a window in pixels.
-        stride: S, the distance between windows; at most W.
-    """
-
-    window: int
-    stride: int
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.stride <= self.window:
-            raise ValueError(f"stride {self.stride} must lie between 1 and window {self.window}")
-
-    @property
-    def offset(self) -> int:
-        """Return by how many pixels the first window begins before the picture."""
-        return (self.window - self.stride) // 2
-
-    @property
-    def cells(self) -> int:
-        """Return how many S×S cells cover a window's side."""
-        return -(-self.window // self.stride)
-
-    def grid(self, height: int, width: int) -> tuple[int, int]:
-        """Return (h, w), the number of windows down and across."""
-        # Not −(−a // b): where a stands for any size, runtimes may divide towards zero.
-        more = self.stride - 1
-        return (height + more) // self.stride, (width + more) // self.stride
-
-    def padding(self, height: int, width: int) -> tuple[int, int, int, int]:
-        """Return the zeros to add left, right, above and below (the order of `F.pad`)."""
-        h, w = self.grid(height, width)
-        covered_height = (h - 1 + self.cells) * self.stride
-        covered_width = (w - 1 + self.cells) * self.stride
-        return (
-            self.offset,
-            covered_width - width - self.offset,
-            self.offset,
-            covered_height - height - self.offset,
-        )
-
-    def block_kinds(self, size: tuple[int, int]) -> Iterator[BlockKind]:
-        """Sort blocks, whole or cut by the end of the picture: yield places, pixels and shape.
-
-        Args:
-            size: (H, V) of the picture.
-        """
-        if self.stride != self.window:
-            raise TersenseError(
-                f"windows {self.window} wide and {self.stride} apart overlap; "
-                f"use stride {self.window}"
-            )
-
-        def kinds(side: int) -> Iterator[tuple[slice, slice, int]]:
-            count, rest = divmod(side, self.window)
-            if count:
-                yield slice(count), slice(count * self.window), self.window
-            if rest:
-                yield slice(count, None), slice(count * self.window, None), rest
-
-        for (rows, top, height), (columns, left, width) in product(kinds(size[0]), kinds(size[1])):
-            yield (rows, columns), (top, left), (height, width)
+# Where leaving out zeros pays: dense products follow no indices and copy no windows out.
+_LARGEST_DENSITY = 0.1
+_FEWEST_PATTERNS = 32
+_MOST_CELLS = 2
 
 
 class SensingOperator:
@@ -166,26 +102,83 @@ class SensingOperator:
         return side - removed * stride, like
 
 
-_PIXELS_AT_ONCE = 2**26  # of windows, copied out to be multiplied
+def fastest_operator(phi: Tensor, stride: int, alpha: Tensor) -> SensingOperator:
+    """Return the operator of a finished camera (see `SensingOperator`), the fastest there is."""
+    pays = (
+        phi.count_nonzero() < _LARGEST_DENSITY * phi.numel()
+        and len(phi) >= _FEWEST_PATTERNS
+        and Geometry(phi.shape[-1], stride).cells <= _MOST_CELLS
+    )
+    able = phi.device.type == "cpu" and torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
+    return (SparseOperator if pays and able else SensingOperator)(phi, stride, alpha)
 
 
-@torch.no_grad()
-def sense_exactly(pixels: Tensor, operator: SensingOperator) -> Tensor:
-    """Sense uint8 pixels (…, H, V) and return exact integers (…, m, h, w), int32.
+class SparseOperator(SensingOperator):
+    """Leave out the zeros of Φ in inference mode; what needs gradients gets the dense operator."""
 
-    Every partial sum is an integer of magnitude at most 255·W². Floats hold integers exactly up
-    to 2²⁴ (single precision) or 2⁵³ (double), in whatever order they are added; the narrowest
-    that suffices is used. These are plain matrix products, strip by strip, because a convolution
-    library may choose a transform (FFT, Winograd) that does not add integers.
+    def __init__(self, phi: Tensor, stride: int, alpha: Tensor | None = None) -> None:
+        super().__init__(phi, stride, alpha)
+        rows = self._kernel.permute(0, 2, 3, 1).flatten(1)  # (m, c·c·S²)
+        self._rows, self._columns = _without_zeros(rows), _without_zeros(rows.T)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy what it is made of: torch cannot copy sparse tensors."""
+        return type(self), (self.phi, self.geometry.stride, self.alpha)
+
+    def _correlate(self, cells: Tensor) -> Tensor:
+        if not torch.is_inference_mode_enabled():
+            return super()._correlate(cells)
+        count, reach = len(cells), self.geometry.cells - 1
+        h, w = cells.shape[-2] - reach, cells.shape[-1] - reach
+        cells = cells.movedim(1, 0)
+        windows = torch.cat([cells[..., i : i + h, j : j + w] for i, j in self._places()])
+        return (self._rows @ windows.flatten(1)).view(-1, count, h, w).movedim(1, 0)
+
+    def _spread(self, y: Tensor) -> Tensor:
+        if not torch.is_inference_mode_enabled():
+            return super()._spread(y)
+        count, _, h, w = y.shape
+        windows = self._columns @ y.movedim(1, 0).flatten(1)
+        if self.geometry.cells == 1:
+            return windows.view(-1, count, h, w).movedim(1, 0)
+        reach = self.geometry.cells - 1
+        cells = y.new_zeros(self.geometry.stride**2, count, h + reach, w + reach)
+        parts = windows.view(-1, *cells.shape[:2], h, w)
+        for (i, j), part in zip(self._places(), parts, strict=True):
+            cells[..., i : i + h, j : j + w] += part
+        return cells.movedim(1, 0)
+
+    def _places(self) -> list[tuple[int, int]]:
+        """Return where the cells of a window lie, as in the rows of Φ."""
+        side = range(self.geometry.cells)
+        return [(i, j) for i in side for j in side]
+
+
+def _without_zeros(matrix: Tensor) -> Tensor:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR")  # that it is new; it is not
+        return matrix.contiguous().to_sparse_csr()
+
+
+def dot_test(operator: SensingOperator, size: tuple[int, int], tolerance: float = 1e-5) -> None:
+    """Check that the adjoint is the transpose, ⟨Φx, y⟩ = ⟨x, Φᵀy⟩, for random x and y.
+
+    Args:
+        operator: Any operator with `forward` and `adjoint`.
+        size: (H, W) of the image.
+        tolerance: Of the difference, relative to ‖Φx‖·‖y‖.
+
+    Raises:
+        ValueError: They differ by more.
     """
-    window, stride = operator.geometry.window, operator.geometry.stride
-    dtype = torch.float32 if 255 * window**2 < 2**24 else torch.float64
-    extended = F.pad(pixels.to(dtype), operator.geometry.padding(*pixels.shape[-2:]))
-    windows = extended.unfold(-2, window, stride).unfold(-2, window, stride)
-    phi, rows = operator.phi.to(dtype), windows.shape[-4]
-    at_once = max(1, _PIXELS_AT_ONCE * rows // windows.numel())
-    strips = [
-        torch.tensordot(strip, phi, dims=([-2, -1], [-2, -1])).to(torch.int32)
-        for strip in torch.split(windows, at_once, dim=-4)
-    ]
-    return torch.cat(strips, dim=-3).movedim(-1, -3)
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(size, generator=generator).to(operator.phi)
+    sensed = operator.forward(x)
+    y = torch.randn(sensed.shape, generator=generator).to(operator.phi)
+    left, right = (sensed * y).sum(), (x * operator.adjoint(y, size)).sum()
+    difference = float((left - right).abs() / (sensed.norm() * y.norm()))
+    if not difference <= tolerance:
+        raise ValueError(
+            f"the adjoint must be the transpose: ⟨Φx, y⟩ = {left:.6g}, ⟨x, Φᵀy⟩ = {right:.6g}, "
+            f"relative difference {difference:.1g} above {tolerance:.1g}"
+        )

@@ -1,27 +1,208 @@
-"""Patterns of the user's own: read from a file, used as they are, never learned.
+"""The frozen measurement matrix Φ: its patterns, where they come from, what they cost.
 
-A `.npy` or `.mat` file holds them as (m, W, W), or as a matrix (m, n) with n = W² pixels a row, in
-the order in which a page is read. Entries are −1, 0 and +1, as whole numbers, floats or booleans;
-so ternary patterns, ±1 patterns (Hadamard) and the 0/1 patterns of a mirror device all serve.
+Φ is learned (`ternary`), drawn at random, or the user's own. A `.npy` or `.mat` file holds patterns
+as (m, B, B), or as a matrix (m, n) with n = B² pixels per row, in raster order. Entries are −1, 0
+and +1, as integers, floats or booleans; so ternary patterns, ±1 patterns (Hadamard) and the 0/1
+patterns of a mirror device all serve.
+
+A nested matrix works at every rate: its first m patterns are the matrix of that rate.
+`nested_order` is how such an order begins; training settles what the patterns look like.
 """
 
+import hashlib
 import math
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from tersense.errors import TersenseError, one_line
 from tersense.io.files import read_npy
 from tersense.io.matlab import list_matrices
-from tersense.sensing.ternary import Patterns
 
 SUFFIXES = (".npy", ".mat")
 _MOST_ENTRIES = 2**28
 _VARIABLE = "phi"
+_CORRELATION = 0.95  # of neighbouring pixels in photographs
+
+
+def rows_for_rate(rate: float, stride: int) -> int:
+    """Return m = ⌊R·S²⌋, the number of patterns that a sensing rate allows, at least one."""
+    return max(1, math.floor(rate * stride**2 + 1e-9))
+
+
+def nonzeros_for_density(density: float, size: int) -> int:
+    """Return K = ⌊n·γ⌋, at least one."""
+    return max(1, math.floor(density * size + 1e-9))
+
+
+@dataclass(frozen=True, eq=False)
+class Patterns:
+    """The frozen Φ of a camera and the figures that its designer asks for.
+
+    Args:
+        phi: (m, W, W) int8 with entries −1, 0, +1.
+        stride: S; the patterns are applied every S pixels.
+    """
+
+    phi: NDArray[np.int8]
+    stride: int
+
+    def __post_init__(self) -> None:
+        shape, dtype = self.phi.shape, self.phi.dtype
+        if dtype != np.int8 or len(shape) != 3 or shape[1] != shape[2] or 0 in shape:
+            raise ValueError(f"patterns are int8 of shape (m, W, W), not {dtype} of {shape}")
+        if not 1 <= self.stride <= shape[1]:
+            raise ValueError(f"stride {self.stride} must lie between 1 and the window {shape[1]}")
+        if self.phi.min() < -1 or self.phi.max() > 1:
+            raise ValueError("patterns hold −1, 0 and +1 only")
+        frozen = np.ascontiguousarray(self.phi).copy()
+        frozen.setflags(write=False)
+        object.__setattr__(self, "phi", frozen)
+
+    def __len__(self) -> int:
+        return len(self.phi)
+
+    def first(self, count: int) -> "Patterns":
+        """Return the first `count` patterns: the camera at a lower rate."""
+        return Patterns(self.phi[:count], self.stride)
+
+    def in_order(self, rows: NDArray[np.intp]) -> "Patterns":
+        """Return the same patterns in another order."""
+        return Patterns(self.phi[rows], self.stride)
+
+    @property
+    def window(self) -> int:
+        """W, the side of a pattern in pixels."""
+        return int(self.phi.shape[1])
+
+    @property
+    def rate(self) -> float:
+        """R = m/S², measurements a pixel of a large picture."""
+        return len(self.phi) / self.stride**2
+
+    @cached_property
+    def nonzeros(self) -> int:
+        """Return the number of non-zero entries in all patterns together."""
+        return int(np.count_nonzero(self.phi))
+
+    @property
+    def density(self) -> float:
+        """Return the share of entries that are not zero."""
+        return self.nonzeros / self.phi.size
+
+    @property
+    def additions_per_measurement(self) -> float:
+        """Return the additions into an accumulator that starts at zero, on average."""
+        return self.nonzeros / len(self.phi)
+
+    @cached_property
+    def signs_per_row(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return how many +1 and how many −1 each pattern has, (m,) and (m,)."""
+        return (self.phi > 0).sum(axis=(1, 2)), (self.phi < 0).sum(axis=(1, 2))
+
+    @property
+    def largest_magnitude(self) -> int:
+        """Return the largest |y| that 8-bit pixels can give."""
+        plus, minus = self.signs_per_row
+        return 255 * int(max(plus.max(), minus.max()))
+
+    @property
+    def accumulator_bits(self) -> int:
+        """Return the width of a two's-complement accumulator that no picture overflows."""
+        plus, minus = self.signs_per_row
+        highest, lowest = 255 * int(plus.max()), -255 * int(minus.max())
+        return max(highest.bit_length(), (-lowest - 1).bit_length() if lowest else 0) + 1
+
+    @property
+    def measurement_dtype(self) -> np.dtype[Any]:
+        """Return the integer type that holds every possible measurement: int16 or int32."""
+        return np.dtype(np.int16 if self.accumulator_bits <= 16 else np.int32)
+
+    @cached_property
+    def storage_bytes(self) -> dict[str, int]:
+        """Return the bytes of Φ in each storage form."""
+        m, n = len(self.phi), self.window**2
+        index_bytes = 1 if m <= 256 else 2
+        return {
+            "float32": 4 * m * n,
+            "int8": m * n,
+            "2-bit": math.ceil(m * n / 4),
+            "CSC": self.nonzeros * index_bytes + 2 * n * index_bytes,
+            "Golomb-Rice": math.ceil(self._golomb_rice_bits() / 8),
+            "random-support entropy": math.ceil(self._entropy_bits() / 8),
+        }
+
+    def _golomb_rice_bits(self) -> int:
+        """Return the bits of all gaps between non-zeros, Golomb-Rice coded, and of the signs."""
+        gaps = [np.diff(np.flatnonzero(row), prepend=-1) - 1 for row in self.phi]
+        every = np.concatenate(gaps)
+        return min(int((every >> k).sum()) + (k + 1) * every.size for k in range(16)) + every.size
+
+    def _entropy_bits(self) -> float:
+        """Return log2 of the number of ternary matrices with these counts a row."""
+        n = self.window**2
+        counts = np.count_nonzero(self.phi, axis=(1, 2))
+        supports = sum(
+            math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) for k in counts
+        )
+        return supports / math.log(2) + self.nonzeros
+
+    @cached_property
+    def hash(self) -> str:
+        """Return the SHA-256 of shape and entries: the name of this Φ in files."""
+        shape = "x".join(map(str, self.phi.shape))
+        return hashlib.sha256(shape.encode() + b":" + self.phi.tobytes()).hexdigest()
+
+
+def random_patterns(
+    m: int, window: int = 32, density: float | None = None, stride: int | None = None, seed: int = 0
+) -> Patterns:
+    """Draw ternary patterns that nobody learned.
+
+    Args:
+        m: Number of patterns.
+        window: W.
+        density: γ: every pattern has exactly K = ⌊γW²⌋ non-zeros, at least one, in random places
+            and of random sign. None for the paper's baseline, "ternary but not sparse": the paper
+            does not say how likely each value is; here −1, 0 and +1 are equally so.
+        stride: S; W where not given.
+        seed: The same seed gives the same patterns.
+    """
+    rng, n = np.random.default_rng(seed), window**2
+    if density is None:
+        phi = rng.integers(-1, 2, (m, n), dtype=np.int8)
+    else:
+        phi = np.zeros((m, n), np.int8)
+        places = rng.random((m, n)).argsort(axis=1)[:, : nonzeros_for_density(density, n)]
+        np.put_along_axis(phi, places, rng.choice([-1, 1], places.shape), axis=1)
+    return Patterns(phi.reshape(m, window, window), stride or window)
+
+
+def nested_order(patterns: Patterns) -> NDArray[np.intp]:
+    """Return an order of the patterns, each the one that tells most about what is still unknown.
+
+    Pixels are taken for Gaussian with covariance C = ρ^(|Δrow| + |Δcolumn|). Measuring φ lowers
+    the variance of the whole window by ‖Cφ‖²/φᵀCφ, and leaves C − Cφφᵀ C/φᵀCφ.
+    """
+    count, window = len(patterns), patterns.window
+    apart = np.abs(np.subtract.outer(np.arange(window), np.arange(window)))
+    covariance = _CORRELATION**apart
+    phi = patterns.phi.astype(np.float64)
+    known = (covariance @ phi @ covariance).reshape(count, -1)  # row i is φᵢᵀC
+    phi = phi.reshape(count, -1)
+    order: list[int] = []
+    for _ in range(count):
+        variances = np.einsum("ij,ij->i", known, phi)
+        tells = np.einsum("ij,ij->i", known, known) / np.maximum(variances, 1e-9)
+        tells[order] = -1.0
+        best = int(np.argmax(tells))
+        order.append(best)
+        known -= np.outer(known @ phi[best], known[best]) / max(variances[best], 1e-9)
+    return np.array(order)
 
 
 def read_patterns(path: str | Path, stride: int | None = None) -> Patterns:
@@ -97,32 +278,3 @@ def _check(path: Path, array: NDArray[Any]) -> NDArray[np.int8]:
 
 def _too_many(shape: tuple[int, ...]) -> str:
     return f"{shape} are more than {_MOST_ENTRIES:,} entries, the most that patterns may have"
-
-
-class FixedSensor(nn.Module):
-    """Hold patterns that nobody trains: the camera that the user has.
-
-    Args:
-        patterns: Φ and its stride.
-        learned_scale: Whether the scale of each pattern is trained with the reconstructor.
-    """
-
-    theta: Tensor
-
-    def __init__(self, patterns: Patterns, learned_scale: bool = False) -> None:
-        super().__init__()
-        self.window, self.stride = patterns.window, patterns.stride
-        phi = torch.from_numpy(patterns.phi.astype(np.float32)).flatten(1)
-        self.register_buffer("theta", phi)
-        # Rows of length 1: measurements of all patterns then reach the network equally strong.
-        scale = 1 / phi.norm(dim=1)
-        self.scale = nn.Parameter(scale, requires_grad=learned_scale)
-
-    def forward(self) -> tuple[Tensor, Tensor]:
-        """Return Φ (m, W, W) as float, and the scale of each pattern (m,)."""
-        return self.theta.view(-1, self.window, self.window), self.scale
-
-    def freeze(self) -> Patterns:
-        """Return the patterns, as integers."""
-        phi, _ = self()
-        return Patterns(phi.to(torch.int8).cpu().numpy(), self.stride)

@@ -1,9 +1,43 @@
-"""Dense sensing with learned real weights: what being ternary and sparse costs."""
+"""Sensors that do not follow Algorithm 1: the user's own patterns, and dense real weights.
 
+`FixedSensor` holds a measurement matrix that is not learned; `DenseSensor` learns real weights, the
+baseline that says what ternary and sparse cost.
+"""
+
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tersense.sensing.ternary import Patterns, rows_for_rate
+from tersense.sensing.patterns import Patterns, rows_for_rate
+
+
+class FixedSensor(nn.Module):
+    """Hold patterns that nobody trains: the camera that the user has.
+
+    Args:
+        patterns: Φ and its stride.
+        learned_scale: Whether the scale of each pattern is trained with the reconstructor.
+    """
+
+    theta: Tensor
+
+    def __init__(self, patterns: Patterns, learned_scale: bool = False) -> None:
+        super().__init__()
+        self.window, self.stride = patterns.window, patterns.stride
+        phi = torch.from_numpy(patterns.phi.astype(np.float32)).flatten(1)
+        self.register_buffer("theta", phi)
+        # Rows of length 1: measurements of all patterns then reach the network equally strong.
+        scale = 1 / phi.norm(dim=1)
+        self.scale = nn.Parameter(scale, requires_grad=learned_scale)
+
+    def forward(self) -> tuple[Tensor, Tensor]:
+        """Return Φ (m, W, W) as float, and the scale of each pattern (m,)."""
+        return self.theta.view(-1, self.window, self.window), self.scale
+
+    def freeze(self) -> Patterns:
+        """Return the patterns, as integers."""
+        phi, _ = self()
+        return Patterns(phi.to(torch.int8).cpu().numpy(), self.stride)
 
 
 class DenseSensor(nn.Module):

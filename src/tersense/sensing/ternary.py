@@ -5,16 +5,13 @@ The paper writes the sensing weights as Θ (n×m), one pattern a column. Here a 
 *row* keep the paper's meaning: a column of Θ is one pattern, a row of Θ is one pixel.
 """
 
-import hashlib
-import math
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
+
+from tersense.sensing.patterns import Patterns, nonzeros_for_density, rows_for_rate
 
 Selection = Literal["column", "row", "matrix"]
 SELECTIONS: tuple[Selection, ...] = ("column", "row", "matrix")
@@ -86,16 +83,6 @@ def ternarize(theta: Tensor, k: int, selection: Selection = "column") -> tuple[T
     return phi, scale_factors(theta, mask)
 
 
-def rows_for_rate(rate: float, stride: int) -> int:
-    """Return m = ⌊R·S²⌋, the number of patterns that a sensing rate allows, at least one."""
-    return max(1, math.floor(rate * stride**2 + 1e-9))
-
-
-def nonzeros_for_density(density: float, size: int) -> int:
-    """Return K = ⌊n·γ⌋, at least one."""
-    return max(1, math.floor(density * size + 1e-9))
-
-
 class TernarySensor(nn.Module):
     """Hold Θ and give Φ and α: the trainable half of the camera.
 
@@ -136,7 +123,7 @@ class TernarySensor(nn.Module):
         return phi.view(-1, self.window, self.window), alpha
 
     @torch.no_grad()
-    def start_from(self, patterns: "Patterns", alpha: Tensor) -> bool:
+    def start_from(self, patterns: Patterns, alpha: Tensor) -> bool:
         """Begin with trained patterns, as many as there are; say whether they fit.
 
         Smaller patterns are put into the middle of larger windows. The magnitudes that led to them
@@ -155,127 +142,8 @@ class TernarySensor(nn.Module):
         self.theta[:count] = theta * alpha[:count, None].cpu()
         return True
 
-    def freeze(self) -> "Patterns":
+    def freeze(self) -> Patterns:
         """Return the patterns as they are now, as integers."""
         with torch.no_grad():
             phi, _ = self()
         return Patterns(phi.to(torch.int8).cpu().numpy(), self.stride)
-
-
-@dataclass(frozen=True, eq=False)
-class Patterns:
-    """The frozen Φ of a camera and the figures that its designer asks for.
-
-    Args:
-        phi: (m, W, W) int8 with entries −1, 0, +1.
-        stride: S; the patterns are applied every S pixels.
-    """
-
-    phi: NDArray[np.int8]
-    stride: int
-
-    def __post_init__(self) -> None:
-        shape, dtype = self.phi.shape, self.phi.dtype
-        if dtype != np.int8 or len(shape) != 3 or shape[1] != shape[2] or 0 in shape:
-            raise ValueError(f"patterns are int8 of shape (m, W, W), not {dtype} of {shape}")
-        if not 1 <= self.stride <= shape[1]:
-            raise ValueError(f"stride {self.stride} must lie between 1 and the window {shape[1]}")
-        if self.phi.min() < -1 or self.phi.max() > 1:
-            raise ValueError("patterns hold −1, 0 and +1 only")
-        frozen = np.ascontiguousarray(self.phi).copy()
-        frozen.setflags(write=False)
-        object.__setattr__(self, "phi", frozen)
-
-    def __len__(self) -> int:
-        return len(self.phi)
-
-    def first(self, count: int) -> "Patterns":
-        """Return the first `count` patterns: the camera at a lower rate."""
-        return Patterns(self.phi[:count], self.stride)
-
-    def in_order(self, rows: NDArray[np.intp]) -> "Patterns":
-        """Return the same patterns in another order."""
-        return Patterns(self.phi[rows], self.stride)
-
-    @property
-    def window(self) -> int:
-        """W, the side of a pattern in pixels."""
-        return int(self.phi.shape[1])
-
-    @property
-    def rate(self) -> float:
-        """R = m/S², measurements a pixel of a large picture."""
-        return len(self.phi) / self.stride**2
-
-    @cached_property
-    def nonzeros(self) -> int:
-        """Return the number of non-zero entries in all patterns together."""
-        return int(np.count_nonzero(self.phi))
-
-    @property
-    def density(self) -> float:
-        """Return the share of entries that are not zero."""
-        return self.nonzeros / self.phi.size
-
-    @property
-    def additions_per_measurement(self) -> float:
-        """Return the additions into an accumulator that starts at zero, on average."""
-        return self.nonzeros / len(self.phi)
-
-    @cached_property
-    def signs_per_row(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return how many +1 and how many −1 each pattern has, (m,) and (m,)."""
-        return (self.phi > 0).sum(axis=(1, 2)), (self.phi < 0).sum(axis=(1, 2))
-
-    @property
-    def largest_magnitude(self) -> int:
-        """Return the largest |y| that 8-bit pixels can give."""
-        plus, minus = self.signs_per_row
-        return 255 * int(max(plus.max(), minus.max()))
-
-    @property
-    def accumulator_bits(self) -> int:
-        """Return the width of a two's-complement accumulator that no picture overflows."""
-        plus, minus = self.signs_per_row
-        highest, lowest = 255 * int(plus.max()), -255 * int(minus.max())
-        return max(highest.bit_length(), (-lowest - 1).bit_length() if lowest else 0) + 1
-
-    @property
-    def measurement_dtype(self) -> np.dtype[Any]:
-        """Return the integer type that holds every possible measurement: int16 or int32."""
-        return np.dtype(np.int16 if self.accumulator_bits <= 16 else np.int32)
-
-    @cached_property
-    def storage_bytes(self) -> dict[str, int]:
-        """Return the bytes of Φ in each storage form."""
-        m, n = len(self.phi), self.window**2
-        index_bytes = 1 if m <= 256 else 2
-        return {
-            "float32": 4 * m * n,
-            "int8": m * n,
-            "2-bit": math.ceil(m * n / 4),
-            "CSC": self.nonzeros * index_bytes + 2 * n * index_bytes,
-            "Golomb-Rice": math.ceil(self._golomb_rice_bits() / 8),
-            "random-support entropy": math.ceil(self._entropy_bits() / 8),
-        }
-
-    def _golomb_rice_bits(self) -> int:
-        """Return the bits of all gaps between non-zeros, Golomb-Rice coded, and of the signs."""
-        gaps = [np.diff(np.flatnonzero(row), prepend=-1) - 1 for row in self.phi]
-        every = np.concatenate(gaps)
-        return min(int((every >> k).sum()) + (k + 1) * every.size for k in range(16)) + every.size
-
-    def _entropy_bits(self) -> float:
-        """Return log2 of the number of ternary matrices with these counts a row."""
-        n = self.window**2
-        counts = np.count_nonzero(self.phi, axis=(1, 2))
-        supports = sum(
-            math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) for k in counts
-        )
-        return supports / math.log(2) + self.nonzeros
-
-    @cached_property
-    def hash(self) -> str:
-        """Return the SHA-256 of shape and entries: the name of this Φ in files."""
-        shape = "x".join(map(str, self.phi.shape))
-        return hashlib.sha256(shape.encode() + b":" + self.phi.tobytes()).hexdigest()

@@ -4,10 +4,7 @@ A checkpoint is a safetensors file: the weights and statistics of the network, t
 optimiser, the state of the random numbers, and a JSON object with the counters. No pickle.
 """
 
-import contextlib
 import json
-import signal
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -67,27 +64,3 @@ def read_checkpoint(
     except (SafetensorError, OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise TersenseError(f"{path} is not a checkpoint of this run: {one_line(error)}") from error
     return counters
-
-
-@contextlib.contextmanager
-def stop_requests() -> Iterator[Callable[[], int]]:
-    """Turn Ctrl-C and SIGTERM into a question that the loop asks between steps.
-
-    The answer is the number of the signal, 0 if there was none.
-    """
-    requested = 0
-
-    def remember(number: int, frame: Any) -> None:
-        nonlocal requested
-        if requested:  # asked twice: do not wait
-            raise KeyboardInterrupt
-        requested = number
-
-    before = {}
-    with contextlib.suppress(ValueError):  # only the main thread may set handlers
-        before = {s: signal.signal(s, remember) for s in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: requested
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -1,20 +1,21 @@
-"""Settings of a training: a TOML file, checked key by key."""
+"""The settings of a training run: a TOML file, checked key by key.
 
-import difflib
-import json
-import math
-import sys
+Types and bounds stand beside the fields; `io.schema` checks them. What one setting means for
+another is checked in `build_config`.
+"""
+
 import tomllib
-import typing
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from tersense.errors import TersenseError, one_line
 from tersense.io.files import read_text
-from tersense.sensing.ternary import SELECTIONS, rows_for_rate
-
-T = typing.TypeVar("T")
+from tersense.io.schema import above, at_least, at_most, below, build, refuse_unknown, toml_table
+from tersense.io.schema import require as require_setting
+from tersense.reconstruction.base import find_reconstructor
+from tersense.sensing.patterns import read_patterns, rows_for_rate
+from tersense.sensing.ternary import Selection
 
 
 @dataclass(frozen=True)
@@ -22,49 +23,49 @@ class SensingConfig:
     """The camera.
 
     Args:
-        window: W, the side of a pattern in pixels.
+        window: B, the side of a pattern in pixels.
         stride: S, how far apart the windows lie; equal to `window` for blocks.
-        rate: R, measurements a pixel; m = ⌊R·S²⌋.
-        density: γ, the share of non-zero weights; K = ⌊γ·W²⌋.
+        rate: R, the sampling ratio in measurements per pixel; m = ⌊R·S²⌋.
+        density: γ, the fraction of non-zero weights; K = ⌊γ·B²⌋.
         selection: Where `top_k_select` looks for the largest: column, row or matrix of Θ.
         kind: ternary (learned, Algorithm 1), random (ternary, never learned), fixed (the user's
             `patterns`) or float (dense, learned: a baseline without a model file).
-        patterns: A `.npy` or `.mat` file with patterns of your own (see `fixed`). They decide
-            window, rate and density, and only the reconstructor is trained.
-        scale: alpha (the mean magnitude, as in the paper) or learned (a weight a pattern).
+        patterns: A `.npy` or `.mat` file with patterns of your own (see `sensing.patterns`). They
+            decide window, rate and density, and only the reconstructor is trained.
+        scale: alpha (the mean magnitude, as in the paper) or learned (one weight per pattern).
     """
 
-    window: int = 32
-    stride: int = 32
-    rate: float = 0.25
-    density: float = 0.05
-    selection: str = "column"
-    kind: str = "ternary"
+    window: Annotated[int, at_least(1)] = 32
+    stride: Annotated[int, at_least(1)] = 32
+    rate: Annotated[float, above(0)] = 0.25
+    density: Annotated[float, above(0), at_most(1)] = 0.05
+    selection: Selection = "column"
+    kind: Literal["ternary", "random", "float", "fixed"] = "ternary"
     patterns: str = ""
-    scale: str = "alpha"
+    scale: Literal["alpha", "learned"] = "alpha"
 
 
 @dataclass(frozen=True)
 class DataConfig:
-    """The pictures.
+    """The dataset.
 
     Args:
         train: A folder of images, or an HDF5 file with a dataset `patches`. `package:NAME/PATH`
             is a folder inside an installed Python package.
-        validation: A folder of images to measure PSNR on while training; empty for none.
-        cache: A folder for the packed pictures, used as a memory-mapped file; empty to keep them
+        validation: A folder of images to measure PSNR on during training; empty for none.
+        cache: A folder for the packed images, used as a memory-mapped file; empty to keep them
             in memory.
-        crop: Side of the training pictures in pixels.
-        samples: Crops in an epoch; 0 takes one from every picture.
+        crop: Side of the training crops in pixels.
+        samples: Crops per epoch; 0 takes one from every image.
         fresh: Draw new crops every epoch instead of shuffling the same ones.
-        augment: Turn and mirror crops at random.
+        augment: Rotate and mirror crops at random.
     """
 
     train: str = ""
     validation: str = ""
     cache: str = ""
-    crop: int = 32
-    samples: int = 5_000_000
+    crop: Annotated[int, at_least(1)] = 32
+    samples: Annotated[int, at_least(0)] = 5_000_000
     fresh: bool = False
     augment: bool = False
 
@@ -78,10 +79,10 @@ class TrainConfig:
         epochs: Passes over `data.samples` crops.
         seconds: Stop after this time at the latest; 0 for no limit.
         start: A model to begin with: its reconstructor, and its patterns where they fit.
-        batch: Crops a step.
-        optimizer: adam, or muon (for the reconstructor's weight matrices; see `muon`).
+        batch: Crops per step.
+        optimizer: adam, or muon (for the reconstructor's weight matrices; see `optim`).
         loss: squared (summed over a crop, the paper's), charbonnier (a smooth absolute error) or
-            log (its logarithm: low rates of a nested camera, with their large errors, count no more
+            log (its logarithm: low rates of a nested model, with their large errors, count no more
             than high ones).
         lr: Learning rate; the same for Adam and Muon.
         lr_patterns: Learning rate of the patterns, where it is another; 0 for the same.
@@ -91,8 +92,8 @@ class TrainConfig:
         lr_decay_epochs: See `lr_decay`.
         warmup: Steps over which the learning rate rises to `lr`.
         clip: Largest norm of the gradient; 0 for no limit.
-        freeze_epochs: Epochs after which the patterns stay as they are while the reconstructor
-            goes on learning; 0 for never.
+        freeze_epochs: Epochs after which the patterns are frozen while the reconstructor goes on
+            learning; 0 for never.
         l2: Weight of ½·Σw² over the reconstructor's weight matrices, added to the loss.
         seed: Of everything random.
         device: auto, cpu or cuda.
@@ -103,32 +104,32 @@ class TrainConfig:
     """
 
     out: str = "runs/paper"
-    epochs: int = 50
-    seconds: float = 0.0
+    epochs: Annotated[int, at_least(1)] = 50
+    seconds: Annotated[float, at_least(0)] = 0.0
     start: str = ""
-    batch: int = 5000
-    optimizer: str = "adam"
-    loss: str = "squared"
-    lr: float = 0.01
-    lr_patterns: float = 0.0
-    schedule: str = "steps"
-    lr_decay: float = 0.6
-    lr_decay_epochs: int = 5
-    warmup: int = 0
-    clip: float = 0.0
-    freeze_epochs: int = 0
-    l2: float = 0.0
-    seed: int = 0
-    device: str = "auto"
-    precision: str = "auto"
+    batch: Annotated[int, at_least(2)] = 5000
+    optimizer: Literal["adam", "muon"] = "adam"
+    loss: Literal["squared", "charbonnier", "log"] = "squared"
+    lr: Annotated[float, above(0)] = 0.01
+    lr_patterns: Annotated[float, at_least(0)] = 0.0
+    schedule: Literal["steps", "cosine"] = "steps"
+    lr_decay: Annotated[float, above(0)] = 0.6
+    lr_decay_epochs: Annotated[int, at_least(1)] = 5
+    warmup: Annotated[int, at_least(0)] = 0
+    clip: Annotated[float, at_least(0)] = 0.0
+    freeze_epochs: Annotated[int, at_least(0)] = 0
+    l2: Annotated[float, at_least(0)] = 0.0
+    seed: Annotated[int, at_least(0), below(2**32)] = 0
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
     compile: bool = False
-    validate_epochs: int = 5
-    checkpoint_epochs: int = 5
+    validate_epochs: Annotated[int, at_least(1)] = 5
+    checkpoint_epochs: Annotated[int, at_least(1)] = 5
 
 
 @dataclass(frozen=True)
 class Config:
-    """All settings of a training; `reconstructor` holds its `name` and its own options."""
+    """All settings of a training run; `reconstructor` holds its `name` and its own options."""
 
     sensing: SensingConfig = field(default_factory=SensingConfig)
     reconstructor: dict[str, Any] = field(default_factory=lambda: {"name": "mlp"})
@@ -150,39 +151,22 @@ def read_config(path: str | Path, changes: list[str] | None = None) -> Config:
 
 def build_config(tables: dict[str, Any]) -> Config:
     """Check tables of settings and turn them into a `Config`."""
-    _refuse_unknown("section", tables, [f.name for f in fields(Config)])
+    refuse_unknown("section", tables, [f.name for f in fields(Config)])
     for name, table in tables.items():
         if not isinstance(table, dict):
             raise TersenseError(f"{name} is a section of settings; write [{name}] above its keys")
-    return _check(
-        Config(
-            sensing=build_section("sensing", SensingConfig, tables.get("sensing", {})),
-            reconstructor=_check_reconstructor(tables.get("reconstructor", {})),
-            data=build_section("data", DataConfig, tables.get("data", {})),
-            train=build_section("train", TrainConfig, tables.get("train", {})),
-        )
+    config = Config(
+        sensing=build("sensing", SensingConfig, tables.get("sensing", {})),
+        reconstructor=_check_reconstructor(tables.get("reconstructor", {})),
+        data=build("data", DataConfig, tables.get("data", {})),
+        train=build("train", TrainConfig, tables.get("train", {})),
     )
-
-
-def build_section(name: str, cls: type[T], values: dict[str, Any]) -> T:
-    """Build one section's dataclass; refuse unknown keys and wrong types."""
-    if not isinstance(values, dict):
-        raise TersenseError(f"[{name}] holds settings by name, not {values!r}")
-    hints = typing.get_type_hints(cls)
-    _refuse_unknown(f"setting in [{name}]", values, list(hints))
-    checked = {key: _convert(f"{name}.{key}", value, hints[key]) for key, value in values.items()}
-    return cls(**checked)
+    return replace(config, sensing=_check_sensing(config.sensing))
 
 
 def write_toml(config: Config) -> str:
     """Return the settings as TOML, every one of them."""
-    return "\n".join(write_toml_table(name, table) for name, table in asdict(config).items())
-
-
-def write_toml_table(name: str, table: dict[str, Any]) -> str:
-    """Return one section as TOML."""
-    lines = [f"{key} = {_toml_value(value)}" for key, value in table.items()]
-    return "\n".join([f"[{name}]", *lines, ""])
+    return "\n".join(toml_table(name, table) for name, table in asdict(config).items())
 
 
 def _apply(tables: dict[str, Any], change: str) -> None:
@@ -190,7 +174,7 @@ def _apply(tables: dict[str, Any], change: str) -> None:
     key, equals, text = change.partition("=")
     section, dot, name = key.strip().partition(".")
     if not (equals and dot and name):
-        raise TersenseError(f"{change!r} is not section.key=value, as in train.epochs=10")
+        raise TersenseError(f"a change must be section.key=value (train.epochs=10), got {change!r}")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except (ValueError, RecursionError):
@@ -202,104 +186,33 @@ def _apply(tables: dict[str, Any], change: str) -> None:
 
 def _check_reconstructor(table: dict[str, Any]) -> dict[str, Any]:
     """Fill in and check the options of the reconstructor that is named."""
-    from tersense.reconstruction.base import find_reconstructor
-
     options = dict(table)
     name = options.pop("name", "mlp")
-    if not isinstance(name, str):
-        raise TersenseError(f"reconstructor.name is text, not {name!r}")
-    checked = build_section("reconstructor", find_reconstructor(name).Options, options)
+    require_setting(isinstance(name, str), "reconstructor.name", name, "text")
+    checked = build("reconstructor", find_reconstructor(name).Options, options)
     return {"name": name, **asdict(checked)}
 
 
-def _check(config: Config) -> Config:
-    """Refuse values that no training can use."""
-    config = replace(config, sensing=_take_patterns(config.sensing))
-    sensing, data, train = config.sensing, config.data, config.train
-    _require(1 <= sensing.stride <= sensing.window, "sensing.stride", sensing.stride,
-             f"from 1 to sensing.window = {sensing.window}")  # fmt: skip
-    fixed = sensing.kind == "fixed"  # there the rate is a fact; pairs of mirror patterns exceed 1
-    _require(0 < sensing.rate <= 1 or fixed, "sensing.rate", sensing.rate, "above 0 and at most 1")
-    _require(0 < sensing.density <= 1, "sensing.density", sensing.density, "above 0 and at most 1")
-    _require(sensing.selection in SELECTIONS, "sensing.selection", sensing.selection,
-             "one of " + ", ".join(SELECTIONS))  # fmt: skip
-    _require(sensing.kind in ("ternary", "random", "float", "fixed"), "sensing.kind", sensing.kind,
-             "ternary, random, float or fixed")  # fmt: skip
-    _require(sensing.scale in ("alpha", "learned"), "sensing.scale", sensing.scale,
-             "alpha or learned")  # fmt: skip
-    _require(data.crop >= 1, "data.crop", data.crop, "at least 1")
-    _require(data.samples >= 0, "data.samples", data.samples, "at least 0")
-    _require(train.batch >= 2, "train.batch", train.batch, "at least 2 (batch statistics)")
-    for name in ("epochs", "lr_decay_epochs", "validate_epochs", "checkpoint_epochs"):
-        _require(getattr(train, name) >= 1, f"train.{name}", getattr(train, name), "at least 1")
-    for name in ("lr", "lr_decay"):
-        value = getattr(train, name)
-        _require(0 < value < math.inf, f"train.{name}", value, "above 0 and finite")
-    for name in ("seconds", "lr_patterns", "freeze_epochs", "warmup", "clip", "l2", "seed"):
-        value = getattr(train, name)
-        _require(0 <= value < math.inf, f"train.{name}", value, "at least 0 and finite")
-    _require(train.optimizer in ("adam", "muon"), "train.optimizer", train.optimizer,
-             "adam or muon")  # fmt: skip
-    _require(train.loss in ("squared", "charbonnier", "log"), "train.loss", train.loss,
-             "squared, charbonnier or log")  # fmt: skip
-    _require(train.schedule in ("steps", "cosine"), "train.schedule", train.schedule,
-             "steps or cosine")  # fmt: skip
-    _require(train.device in ("auto", "cpu", "cuda"), "train.device", train.device,
-             "auto, cpu or cuda")  # fmt: skip
-    _require(train.precision in ("auto", "float32", "bfloat16"), "train.precision",
-             train.precision, "auto, float32 or bfloat16")  # fmt: skip
-    _require(train.seed < 2**32, "train.seed", train.seed, "below 4,294,967,296")
-    # State the rate that whole patterns really give.
+def _check_sensing(sensing: SensingConfig) -> SensingConfig:
+    """Refuse a camera that cannot be; state the rate that whole patterns really give."""
+    if sensing.patterns:
+        require_setting(
+            sensing.kind in ("fixed", "ternary"), "sensing.kind", sensing.kind,
+            "fixed where sensing.patterns names a file",
+        )  # fmt: skip
+        own = read_patterns(sensing.patterns, sensing.stride)
+        sensing = replace(sensing, kind="fixed", window=own.window, rate=own.rate,
+                          density=own.density)  # fmt: skip
+    else:
+        require_setting(
+            sensing.kind != "fixed", "sensing.kind", sensing.kind,
+            "ternary, random or float where sensing.patterns names no file",
+        )  # fmt: skip
+        # One's own patterns have the rate that they have: pairs for a mirror device exceed 1.
+        require_setting(sensing.rate <= 1, "sensing.rate", sensing.rate, "at most 1")
+    require_setting(
+        sensing.stride <= sensing.window, "sensing.stride", sensing.stride,
+        f"at most sensing.window = {sensing.window}",
+    )  # fmt: skip
     rows = rows_for_rate(sensing.rate, sensing.stride)
-    return replace(config, sensing=replace(sensing, rate=rows / sensing.stride**2))
-
-
-def _take_patterns(sensing: SensingConfig) -> SensingConfig:
-    """Let the user's patterns, where there are some, decide what they decide."""
-    if not sensing.patterns:
-        _require(sensing.kind != "fixed", "sensing.kind", sensing.kind,
-                 "ternary, random or float where sensing.patterns names no file")  # fmt: skip
-        return sensing
-    _require(sensing.kind in ("fixed", "ternary"), "sensing.kind", sensing.kind,
-             "fixed where sensing.patterns names a file")  # fmt: skip
-    from tersense.sensing.patterns import read_patterns
-
-    own = read_patterns(sensing.patterns, sensing.stride)
-    return replace(sensing, kind="fixed", window=own.window, rate=own.rate, density=own.density)
-
-
-def _require(holds: bool, key: str, value: Any, allowed: str) -> None:
-    if not holds:
-        raise TersenseError(f"{key} = {value!r} is not possible; it must be {allowed}")
-
-
-def _refuse_unknown(what: str, given: dict[str, Any], known: list[str]) -> None:
-    for key in given:
-        if key not in known:
-            near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]}?" if near else "there is: " + ", ".join(known)
-            raise TersenseError(f"unknown {what}: {key}; {hint}")
-
-
-def _convert(key: str, value: Any, hint: Any) -> Any:
-    """Return the value if it has the wanted type; whole numbers pass as real ones."""
-    if typing.get_origin(hint) is tuple:
-        inner = typing.get_args(hint)[0]
-        if isinstance(value, (list, tuple)) and value:
-            return tuple(_convert(key, item, inner) for item in value)
-    elif hint is float and type(value) in (int, float) and abs(value) <= sys.float_info.max:
-        return float(value)
-    elif type(value) is hint:
-        return value
-    wanted = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-    raise TersenseError(f"{key} must be {wanted.get(hint, 'a list')}, not {value!r}")
-
-
-def _toml_value(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(_toml_value, value)) + "]"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return repr(value)
+    return replace(sensing, rate=rows / sensing.stride**2)

@@ -1,30 +1,24 @@
-"""The camera in training: sensor and reconstructor as one network, with its loss.
+"""The camera in training: sensor and reconstructor as one network, pixels in, loss out.
 
 pixels ──normalise──▶ x ──Φ──▶ y ──reconstructor──▶ x̂,   loss = mean over crops of ‖x − x̂‖²
-
-The paper's loss is the squared one; absolute errors (Charbonnier) suit stronger reconstructors, and
-their logarithm cameras that learn several rates at once: errors at 1 % are ten times those at 50 %,
-and would decide alone where the network goes.
 """
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from tersense.errors import TersenseError
-from tersense.models.camera import NetworkCamera
-from tersense.models.files import build_reconstructor
+from tersense.models.camera import Camera
 from tersense.models.imager import Imager
-from tersense.runtime import distributed
-from tersense.sensing.nesting import LOWEST_SHARE, most_telling_first
-from tersense.sensing.operator import Geometry, SensingOperator
-from tersense.sensing.patterns import FixedSensor, read_patterns
-from tersense.sensing.sensors import DenseSensor
-from tersense.sensing.ternary import Selection, TernarySensor
+from tersense.reconstruction.base import Normalization, build_reconstructor
+from tersense.sensing.geometry import Geometry
+from tersense.sensing.operator import SensingOperator
+from tersense.sensing.patterns import nested_order, read_patterns
+from tersense.sensing.sensors import DenseSensor, FixedSensor
+from tersense.sensing.ternary import TernarySensor
 from tersense.training.config import Config, SensingConfig
-
-_SMOOTH = 1e-3  # below this the Charbonnier loss is a squared one; in deviations of the pixels
+from tersense.training.losses import LOSSES
 
 
 class JointNetwork(nn.Module):
@@ -39,8 +33,8 @@ class JointNetwork(nn.Module):
     def __init__(self, config: Config, mean: float, std: float) -> None:
         super().__init__()
         sensing = config.sensing
-        self.mean, self.std = mean, std
-        self.l2, self.loss = config.train.l2, config.train.loss
+        self.normalization = Normalization(mean, std)
+        self.l2, self.loss = config.train.l2, LOSSES[config.train.loss]
         self.sensor = _build_sensor(sensing)
         options = dict(config.reconstructor)
         self.reconstructor = build_reconstructor(
@@ -52,28 +46,22 @@ class JointNetwork(nn.Module):
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Return the loss of crops (N, H, V) uint8."""
-        x = (pixels.float() - self.mean) / self.std
+        x = self.normalization.pixels(pixels.float())
         phi, alpha = self.sensor()
         if self.training and self.reconstructor.any_rate:
-            phi = phi * _some_first_rows(phi)
+            phi = phi * _some_first_rows(phi, self._lowest_share())
         operator = SensingOperator(phi, self.sensor.stride, alpha)
         estimate = self.reconstructor(operator.forward(x), operator, x.shape[-2:])
-        loss = self._compare(x, estimate.float())
+        loss = self.loss(x, estimate.float())
         if self.l2:
             matrices = (w for w in self.reconstructor.parameters() if w.ndim > 1)
             loss = loss + 0.5 * self.l2 * sum(w.square().sum() for w in matrices)
         return loss
 
-    def _compare(self, x: Tensor, estimate: Tensor) -> Tensor:
-        squares = (x - estimate).square()
-        if self.loss == "squared":
-            return squares.sum() / len(x)
-        absolute = (squares + _SMOOTH**2).sqrt().mean()
-        if self.loss == "charbonnier":
-            return absolute
-        # log(absolute); where several processes share a batch, their mean is the log of its mean.
-        whole = distributed.mean_over_batch(absolute.detach(), len(x))
-        return absolute / whole - 1 + whole.log()
+    def _lowest_share(self) -> float:
+        """Return the fewest rows that training uses, as a fraction of all."""
+        rate = len(self.sensor.theta) / self.sensor.stride**2
+        return min(1.0, self.reconstructor.lowest_rate / rate)
 
     @torch.no_grad()
     def start_from(self, imager: Imager) -> None:
@@ -94,12 +82,12 @@ class JointNetwork(nn.Module):
         if not isinstance(self.sensor, FixedSensor):
             patterns, alpha = imager.patterns, imager.operator.alpha
             if ours.any_rate and not theirs.any_rate:
-                order = most_telling_first(patterns)
+                order = nested_order(patterns)
                 patterns, alpha = patterns.in_order(order), alpha[torch.from_numpy(order)]
             self.sensor.start_from(patterns, alpha)
 
     @torch.no_grad()
-    def to_camera(self, name: str, about: dict[str, Any]) -> NetworkCamera:
+    def to_camera(self, name: str, about: dict[str, Any]) -> Imager | Camera:
         """Return the camera as it is now; it shares the reconstructor's weights.
 
         A ternary camera is an `Imager`; a dense one can be evaluated, but has no model file.
@@ -107,19 +95,20 @@ class JointNetwork(nn.Module):
         phi, alpha = self.sensor()
         if isinstance(self.sensor, DenseSensor):
             operator = SensingOperator(phi.clone(), self.sensor.stride, alpha)
-            return NetworkCamera(name, operator, self.mean, self.std, self.reconstructor)
+            return Camera(name, operator, self.normalization, self.reconstructor)
         patterns = self.sensor.freeze()
         return Imager(
-            name, patterns, alpha, self.mean, self.std, self.reconstructor, about, phi.device
-        )
+            name, patterns, alpha, self.normalization.mean, self.normalization.std,
+            self.reconstructor, about, phi.device,
+        )  # fmt: skip
 
 
-def _some_first_rows(phi: Tensor) -> Tensor:
+def _some_first_rows(phi: Tensor, lowest: float) -> Tensor:
     """Return (m, 1, 1): 1 for the first patterns, as many as a random rate has, 0 for the rest.
 
-    Rates from the lowest to the full one are drawn, low ones as often as high ones.
+    Rates are drawn log-uniformly, from a fraction `lowest` of the full one up to it.
     """
-    share = LOWEST_SHARE ** torch.rand((), device=phi.device)
+    share = torch.tensor(lowest, device=phi.device) ** torch.rand((), device=phi.device)
     first = torch.arange(len(phi), device=phi.device) < (share * len(phi)).ceil()
     return first[:, None, None].to(phi.dtype)
 
@@ -135,7 +124,7 @@ def _build_sensor(sensing: SensingConfig) -> TernarySensor | DenseSensor | Fixed
         stride,
         rate,
         sensing.density,
-        cast(Selection, sensing.selection),
+        sensing.selection,
         learn=sensing.kind == "ternary",
         learned_scale=sensing.scale == "learned",
     )

@@ -1,16 +1,20 @@
-"""An optimiser for weight matrices: steps of equal length in every direction (Muon).
+"""The optimiser and its learning rates, step by step.
 
+*Muon* is an optimiser for weight matrices: steps of equal length in every direction.
 Gradients of a matrix are mostly of low rank: a few directions carry nearly all of them, and a step
 along the gradient leaves the others where they are. Muon (Jordan and others, 2024) replaces the
 averaged gradient G = UΣVᵀ by UVᵀ. For the unrolled network it saves a good part of the steps that
 Adam takes to the same loss; biases, scales and patterns remain with Adam.
 """
 
+import math
 from collections import defaultdict
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from tersense.training.config import TrainConfig
 
 _MOMENTUM = 0.95
 _ROOT_MEAN_SQUARE = 0.2  # of a step's entries, as a share of the learning rate: about Adam's
@@ -68,3 +72,27 @@ def _by_shape(weights: list[Tensor]) -> list[list[Tensor]]:
         if weight.grad is not None and weight.ndim >= 2:
             groups[weight.shape].append(weight)
     return list(groups.values())
+
+
+def learning_rates(
+    train: TrainConfig, step: int, epoch: float, seconds: float
+) -> tuple[float, float]:
+    """Return the learning rates of the reconstructor and of the patterns.
+
+    Args:
+        train: The settings.
+        step: Steps done.
+        epoch: Epochs done, with their fraction.
+        seconds: Time that the steps took.
+    """
+    if train.schedule == "steps":
+        progress = epoch / train.epochs
+        rate = train.lr * train.lr_decay ** (int(epoch) // train.lr_decay_epochs)
+    else:
+        spent = seconds / train.seconds if train.seconds else 0.0
+        progress = min(1.0, max(epoch / train.epochs, spent))
+        rate = train.lr * (1 + math.cos(math.pi * progress)) / 2
+    rate *= min(1.0, (step + 1) / train.warmup) if train.warmup else 1.0
+    frozen = train.freeze_epochs and progress >= train.freeze_epochs / train.epochs
+    of_patterns = rate * (train.lr_patterns or train.lr) / train.lr
+    return rate, 0.0 if frozen else of_patterns

@@ -1,34 +1,29 @@
 """Pack pictures, once, into one run of bytes, in memory or in a file that is mapped.
 
-folder or HDF5 ──decode──▶ one uint8 store + index (see `data`)
+folder or HDF5 ──decode──▶ one uint8 store + index (see `crops`)
 """
 
 import hashlib
 import importlib.util
 import io
 import json
-import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from tersense.errors import TersenseError
-from tersense.io.files import locked, make_folder, remove_partials, require_file, written_whole
+from tersense.io.files import locked, make_folder, remove_partials, written_whole
 from tersense.io.images import Picture, find_images, read_gray
+from tersense.io.patches import is_patch_file, open_patches
 from tersense.runtime.progress import Track, ahead, quietly
-from tersense.training.data import PackedPictures
-
-_MOST_COMPRESSED = 1100  # times; what deflate reaches with nothing but zeros
-_LARGEST_CHUNK = 2**28  # bytes of an HDF5 file that are unpacked at once
+from tersense.training.crops import PackedPictures
 
 
 def open_pictures(
@@ -51,11 +46,6 @@ def open_pictures(
         index = pack(path, crop, memory, track)
         return index.pictures(torch.frombuffer(memory.getbuffer(), dtype=torch.uint8))
     return _open_cached(path, crop, Path(cache), pack, track)
-
-
-def is_patch_file(path: Path) -> bool:
-    """Tell, by the ending of its name, whether a path means an HDF5 file and not a folder."""
-    return path.suffix.lower() in (".h5", ".hdf5") and not path.is_dir()
 
 
 def resolve_source(source: str | Path) -> Path:
@@ -126,50 +116,15 @@ def _pack_folder(folder: Path, crop: int, sink: IO[bytes], track: Track) -> _Ind
 
 def _pack_hdf5(path: Path, crop: int, sink: IO[bytes], track: Track) -> _Index:
     """Copy the dataset `patches` into the sink, some thousand patches at a time."""
-    try:
-        import h5py
-    except ImportError as error:
-        raise TersenseError("reading HDF5 needs h5py: pip install 'tersense[hdf5]'") from error
-    require_file(path)
-    try:
-        with h5py.File(path) as file:
-            patches = file["patches"]
-            count, height, width = _patch_shape(path, patches)
-            if min(height, width) < crop:
-                raise TersenseError(f"patches of {height}×{width} are below data.crop {crop}")
-            _require_stored_here(path, file, patches, count * height * width)
-            block = max(1, 2**26 // (height * width))
-            for begin in track(range(0, count, block), "reading patches", -(-count // block)):
-                chunk: NDArray[np.uint8] = patches[begin : begin + block]
-                sink.write(chunk.tobytes())
-    except (OSError, KeyError, RuntimeError) as error:
-        raise TersenseError(f"{path} is not an HDF5 file with a dataset `patches`") from error
-    return _Index([(height, width)] * count)
-
-
-def _require_stored_here(path: Path, file: Any, patches: Any, size: int) -> None:
-    """Refuse patches that lie in other files, or that claim far more than this one holds."""
-    stored, chunk = patches.id.get_storage_size(), math.prod(patches.chunks or (1,))
-    linked = "HardLink" not in type(file.get("patches", getlink=True)).__name__
-    if linked or patches.external or patches.is_virtual or not stored:
-        raise TersenseError(f"{path}: `patches` is not stored in this file")
-    if size > _MOST_COMPRESSED * stored or chunk > _LARGEST_CHUNK:
-        raise TersenseError(
-            f"{path}: `patches` claims {size:,} bytes in chunks of {chunk:,}, but {stored:,} are "
-            "stored; no compression makes this of pictures"
-        )
-
-
-def _patch_shape(path: Path, patches: Any) -> tuple[int, int, int]:
-    """Return count, height and width; flat patches are square."""
-    shape: tuple[int, ...] = getattr(patches, "shape", ())
-    if len(shape) == 2 and math.isqrt(shape[1]) ** 2 == shape[1]:
-        shape = (shape[0], math.isqrt(shape[1]), math.isqrt(shape[1]))
-    if len(shape) != 3 or 0 in shape or patches.dtype != np.uint8:
-        raise TersenseError(
-            f"{path}: `patches` must be uint8 of shape (P, n) with n a square, or (P, H, V)"
-        )
-    return shape[0], shape[1], shape[2]
+    with open_patches(path) as patches:
+        size = patches.height, patches.width
+        if min(size) < crop:
+            raise TersenseError(
+                f"patches of {size[1]}×{size[0]} are smaller than data.crop = {crop}"
+            )
+        for block in track(patches.blocks(), "reading patches", patches.block_count):
+            sink.write(block.tobytes())
+        return _Index([size] * patches.count)
 
 
 def _open_cached(

@@ -1,7 +1,8 @@
-"""The folder of a training: all that is needed to run it again, and its log of figures.
+"""The folder of a training run: all that is needed to run it again, and what comes of it.
 
-`config.toml` has every setting, `run.json` the pictures, the versions and the commands,
-`metrics.jsonl` the figures, one JSON object a line.
+`config.toml` has every setting, `run.json` the dataset, the versions and the commands,
+`metrics.jsonl` the metrics, one JSON object per line; `checkpoint.safetensors` is what a run
+resumes from and `model.safetensors` the model.
 """
 
 import json
@@ -18,105 +19,116 @@ import torch
 
 from tersense import __version__
 from tersense.errors import TersenseError
-from tersense.io.files import make_folder, remove_partials, written_whole
+from tersense.io.files import make_folder, remove_partials, write_json, written_whole
 from tersense.training.config import Config, read_config, write_toml
 
-_METRICS, _RECORD = "metrics.jsonl", "run.json"
+_CONFIG, _METRICS, _RECORD = "config.toml", "metrics.jsonl", "run.json"
+# What may change from session to session of a run.
+_FREE = {"epochs", "seconds", "out", "device", "validate_epochs", "checkpoint_epochs", "validation"}
 
 
-def check_folder(folder: Path, config: Config, resume: bool) -> None:
-    """Refuse to overwrite another run, or to continue one with other settings."""
-    if not (folder / "config.toml").exists():
-        return
-    if not resume:
-        raise TersenseError(
-            f"{folder} holds a run already; continue it with --resume, or choose another folder "
-            "with --set train.out=…"
-        )
-    before, now = read_config(folder / "config.toml"), config
-    free = {"epochs", "seconds", "out", "device", "validate_epochs", "checkpoint_epochs"}
-    for section in ("sensing", "reconstructor", "data", "train"):
-        old, new = (c if isinstance(c, dict) else asdict(c)
-                    for c in (getattr(before, section), getattr(now, section)))  # fmt: skip
-        for key in old.keys() | new.keys():
-            if key not in free and key != "validation" and old.get(key) != new.get(key):
-                raise TersenseError(
-                    f"{section}.{key} was {old.get(key)!r} in this run and is {new.get(key)!r} "
-                    "now; a run resumes with its own settings"
-                )
-
-
-def prepare_folder(folder: Path, config: Config) -> None:
-    """Make the folder, note the settings, and remove what a killed process left."""
-    make_folder(folder)
-    remove_partials(folder)
-    with written_whole(folder / "config.toml") as partial:
-        partial.write_text(write_toml(config), encoding="utf-8")
-
-
-def record_session(folder: Path, data: dict[str, Any], **facts: Any) -> str:
-    """Add a session to the record of a run; return a warning if it may not go on to the bit.
+class RunFolder:
+    """The files of one training run.
 
     Args:
-        folder: Of the run.
-        data: What tells its pictures from others; a run goes on with its own only.
-        facts: Of this session.
+        path: The folder; it need not exist yet.
     """
-    before = _read_record(folder)
-    if before["data"].get("sha256", data["sha256"]) != data["sha256"]:
-        raise TersenseError(
-            f"the pictures of data.train are not those that {folder} was begun with "
-            f"({before['data']['pictures']} then, {data['pictures']} now); bring them back, or "
-            "start a new run with --set train.out=…"
-        )
-    versions = {"tersense": __version__, "torch": torch.__version__,
-                "python": platform.python_version()}  # fmt: skip
-    program, *words = sys.argv
-    ours = Path(program).name in ("__main__.py", "tersense")
-    session = {
-        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "command": shlex.join(["tersense" if ours else program, *words]),
-        **facts,
-        **versions,
-    }
-    record = {"data": data, "sessions": [*before["sessions"], session]}
-    with written_whole(folder / _RECORD) as partial:
-        partial.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", "utf-8")
-    others = [f"{name} {last[name]}" for last in before["sessions"][-1:] for name in versions
-              if last.get(name, versions[name]) != versions[name]]  # fmt: skip
-    return f"begun with {', '.join(others)}: the last digits may differ" if others else ""
 
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.checkpoint = self.path / "checkpoint.safetensors"
+        self.model = self.path / "model.safetensors"
 
-def _read_record(folder: Path) -> dict[str, Any]:
-    path = folder / _RECORD
-    if not path.exists():
-        return {"data": {}, "sessions": []}
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(record["data"], dict) and isinstance(record["sessions"], list):
-            return dict(record)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        pass
-    raise TersenseError(f"{path} is no record of a run; remove it to go on without")
+    @property
+    def name(self) -> str:
+        """The folder's own name: that of the model."""
+        return self.path.name
 
+    def check(self, config: Config, resume: bool) -> None:
+        """Refuse to overwrite another run, or to continue one with other settings."""
+        if not (self.path / _CONFIG).exists():
+            return
+        if not resume:
+            raise TersenseError(
+                f"{self.path} holds a run already; continue it with --resume, or choose another "
+                "folder with --set train.out=…"
+            )
+        before, now = asdict(read_config(self.path / _CONFIG)), asdict(config)
+        for section, old in before.items():
+            new = now[section]
+            for key in old.keys() | new.keys():
+                if key not in _FREE and old.get(key) != new.get(key):
+                    raise TersenseError(
+                        f"{section}.{key} was {old.get(key)!r} in this run and is {new.get(key)!r} "
+                        "now; a run resumes with its own settings"
+                    )
 
-def append_metrics(folder: Path, entry: dict[str, Any]) -> None:
-    """Add one entry to the log."""
-    try:
-        with (folder / _METRICS).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
-    except OSError as error:
-        raise TersenseError(f"cannot write {folder / _METRICS}: {error.strerror}") from error
+    def prepare(self, config: Config) -> None:
+        """Make the folder, note the settings, and remove what a killed process left."""
+        make_folder(self.path)
+        remove_partials(self.path)
+        with written_whole(self.path / _CONFIG) as partial:
+            partial.write_text(write_toml(config), encoding="utf-8")
 
+    def record_session(self, data: dict[str, Any], **facts: Any) -> str:
+        """Add a session to the record of a run; return a warning if it may not go on to the bit.
 
-def forget_metrics_after(folder: Path, step: int) -> None:
-    """Drop what a run that was killed had logged since its checkpoint."""
-    path = folder / _METRICS
-    if path.exists():
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-        kept = [line for line in lines if _step_of(line) <= step]
-        with written_whole(path) as partial:
-            partial.write_text("".join(kept), encoding="utf-8")
+        Args:
+            data: What tells its dataset from others; a run goes on with its own only.
+            facts: Of this session.
+        """
+        before = self._read_record()
+        if before["data"].get("sha256", data["sha256"]) != data["sha256"]:
+            raise TersenseError(
+                f"the images of data.train are not those that {self.path} was begun with "
+                f"({before['data']['pictures']} then, {data['pictures']} now); bring them back, or "
+                "start a new run with --set train.out=…"
+            )
+        versions = {"tersense": __version__, "torch": torch.__version__,
+                    "python": platform.python_version()}  # fmt: skip
+        program, *words = sys.argv
+        ours = Path(program).name in ("__main__.py", "tersense")
+        session = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "command": shlex.join(["tersense" if ours else program, *words]),
+            **facts,
+            **versions,
+        }
+        record = {"data": data, "sessions": [*before["sessions"], session]}
+        write_json(self.path / _RECORD, record)
+        others = [f"{name} {last[name]}" for last in before["sessions"][-1:] for name in versions
+                  if last.get(name, versions[name]) != versions[name]]  # fmt: skip
+        return f"begun with {', '.join(others)}: the last digits may differ" if others else ""
+
+    def _read_record(self) -> dict[str, Any]:
+        path = self.path / _RECORD
+        if not path.exists():
+            return {"data": {}, "sessions": []}
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+            if isinstance(record["data"], dict) and isinstance(record["sessions"], list):
+                return dict(record)
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            pass
+        raise TersenseError(f"{path} is no record of a run; remove it to go on without")
+
+    def log(self, entry: dict[str, Any]) -> None:
+        """Add one entry to the metrics."""
+        path = self.path / _METRICS
+        try:
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(entry) + "\n")
+        except OSError as error:
+            raise TersenseError(f"cannot write {path}: {error.strerror}") from error
+
+    def forget_after(self, step: int) -> None:
+        """Drop what a run that was killed had logged since its checkpoint."""
+        path = self.path / _METRICS
+        if path.exists():
+            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+            kept = [line for line in lines if _step_of(line) <= step]
+            with written_whole(path) as partial:
+                partial.write_text("".join(kept), encoding="utf-8")
 
 
 def _step_of(line: str) -> float:

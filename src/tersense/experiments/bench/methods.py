@@ -13,15 +13,17 @@ from numpy.typing import NDArray
 
 from tersense.errors import TersenseError
 from tersense.evaluation.metrics import psnr
-from tersense.evaluation.protocols import reconstruct_overlapping
-from tersense.experiments.bench.sensing import cpu_name
+from tersense.evaluation.protocols import Camera, reconstruct_overlapping
 from tersense.io.images import Picture, read_gray
-from tersense.models.camera import Camera, NetworkCamera
-from tersense.models.files import build_reconstructor, load
-from tersense.reconstruction.classical import ClassicalImager, random_patterns
-from tersense.reconstruction.solvers.spgl1 import Spgl1Imager
+from tersense.models.camera import Camera as TensorCamera
+from tersense.models.imager import Imager
+from tersense.models.zoo import load
+from tersense.reconstruction.base import Normalization, build_reconstructor
+from tersense.runtime.device import cpu_name
 from tersense.runtime.progress import Track, quietly
-from tersense.sensing.operator import Geometry, SensingOperator
+from tersense.sensing.geometry import Geometry
+from tersense.sensing.operator import SensingOperator
+from tersense.sensing.patterns import random_patterns
 from tersense.sensing.sensors import DenseSensor
 
 OURS = "paper-r25"
@@ -57,14 +59,14 @@ def list_methods() -> tuple[list[Method], list[str]]:
         Method("O-NL-SDA", "its layer sizes, weights untrained: they do not change the time",
                _untrained_sda(), trained=False),
         Method("BP, gap 1e-3", "Basis Pursuit, dense ternary, our solver (Chambolle–Pock on all "
-               "windows at once, float32), as in the tables", ClassicalImager(dense)),
+               "windows at once, float32), as in the tables", Imager.untrained(dense, "bp")),
         Method("BP, gap 1e-4", "the same, solved to the gap at which spgl1 stops",
-               ClassicalImager(dense, tolerance=1e-4)),
+               Imager.untrained(dense, "bp", tolerance=1e-4)),
         Method("TV, gap 1e-3", "total variation of the whole picture, 5 % ternary, our solver, "
-               "float32", ClassicalImager(sparse, "tv"), windows=False),
+               "float32", Imager.untrained(sparse, "tv"), windows=False),
     ]  # fmt: skip
     try:
-        camera = Spgl1Imager(dense)
+        camera = Imager.untrained(dense, "spgl1")
     except TersenseError:
         return methods, ["spgl1"]
     about = "the same problem, window by window, float64, its own tolerances (y 1e-6, gap 1e-4)"
@@ -75,7 +77,7 @@ def _untrained_sda() -> Camera:
     geometry, sensor = Geometry(WINDOW, WINDOW), DenseSensor(WINDOW, WINDOW, RATE)
     operator = SensingOperator(sensor.theta.detach().view(-1, WINDOW, WINDOW), WINDOW)
     network = build_reconstructor("sda", {}, geometry, len(operator.phi))
-    return NetworkCamera("O-NL-SDA", operator, 128.0, 64.0, network)
+    return TensorCamera("O-NL-SDA", operator, Normalization(128.0, 64.0), network)
 
 
 def bench_methods(
@@ -159,9 +161,10 @@ class _Figures:
 
 def _time_blocks(camera: Camera, picture: Picture) -> tuple[float, NDArray[Any]]:
     """Measure the reconstruction alone."""
-    y = camera.sense_planes(torch.from_numpy(picture)[None])
     size = picture.shape[0], picture.shape[1]
-    seconds, estimate = _time(lambda: camera.estimate_planes(y, size))
+    with torch.inference_mode():
+        y = camera.measure(torch.from_numpy(picture)[None])
+        seconds, estimate = _time(lambda: camera.reconstruct_batch(y, size))
     return seconds, np.clip(estimate[0].numpy(), 0, 255)
 
 

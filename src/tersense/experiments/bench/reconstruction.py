@@ -1,25 +1,19 @@
-"""Measure how fast networks reconstruct, and how fast they train."""
+"""How fast models reconstruct, by image size, and the memory that it takes."""
 
 import multiprocessing
 import resource
 import sys
-import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
-from tersense.experiments.bench.sensing import cpu_name, race, random_picture
-from tersense.models.files import load
-from tersense.runtime.malloc import keep_freed_memory
+from tersense.experiments.bench.sensing import race, random_picture
+from tersense.models.zoo import load
+from tersense.runtime.device import device_name, keep_freed_memory
 from tersense.runtime.progress import Track, quietly
-from tersense.runtime.watcher import Quiet
-from tersense.training.config import Config
-from tersense.training.loop import Run
 
 SIDES = (256, 512, 1024, 2048, 4096)
 YARDSTICK_SIDE, YARDSTICK_CHANNELS = 256, 64
@@ -81,7 +75,7 @@ def _reconstruction_case(
     @torch.inference_mode()
     def convolve() -> None:
         convolution(maps)
-        _wait(device)
+        wait_for(device)
 
     runs = {"float32": lambda: reconstruct("float32"), "yardstick": convolve}
     if _is_fast_at_bfloat16(device):
@@ -138,70 +132,7 @@ def _reconstruct_once(model: str, side: int, threads: int) -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-def bench_training(config: Config, quick: bool = False) -> dict[str, Any]:
-    """Time whole training steps, and count their arithmetic.
-
-    Crops come from the bundled photograph: what they show does not matter for speed.
-
-    Args:
-        config: Settings of the training; its data is not used.
-        quick: Few steps: to see that it works.
-    """
-    config = replace(config, data=replace(config.data, train="package:tersense/io/assets"))
-    run = Run(config, Quiet())
-    step, batch = run.make_step(), config.train.batch
-    locations = run.sampler.epoch(0)[:batch]
-    for _ in range(2 if quick else 10):  # compile, capture, find the fastest convolutions
-        step(locations)
-    count = 2 if quick else 20
-    seconds = _timed(lambda: [step(locations) for _ in range(count)], run.device) / count
-    pixels = batch * config.data.crop**2
-    flops = _count_flops(run, locations)
-    peak = _matrix_product_flops(run.device, 256 if quick else 8192)
-    return {
-        "device": device_name(run.device),
-        "reconstructor": config.reconstructor,
-        "batch": batch,
-        "crop": config.data.crop,
-        "seconds_a_step": seconds,
-        "pixels_per_second": pixels / seconds,
-        "flops_a_pixel": flops / pixels,
-        "flops_per_second": flops / seconds,
-        "matrix_product_flops_per_second": peak,
-        "share_of_peak": flops / seconds / peak,
-    }
-
-
-def _count_flops(run: Run, locations: torch.Tensor) -> int:
-    """Count the floating-point operations of one step, forwards and backwards."""
-    with FlopCounterMode(display=False) as counter:
-        run.network(run.crops(locations)).backward()
-    return int(counter.get_total_flops())
-
-
-def _matrix_product_flops(device: torch.device, side: int) -> float:
-    """Measure a large matrix product: bfloat16 on a GPU, float32 on a CPU."""
-    on_gpu = device.type == "cuda"
-    side, dtype = (side, torch.bfloat16) if on_gpu else (min(side, 2048), torch.float32)
-    a, b = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
-    torch.mm(a, b)
-    seconds = min(_timed(lambda: torch.mm(a, b), device) for _ in range(5))
-    return 2 * side**3 / seconds
-
-
-def _timed(run: Callable[[], Any], device: torch.device) -> float:
-    _wait(device)
-    start = time.perf_counter()
-    run()
-    _wait(device)
-    return time.perf_counter() - start
-
-
-def _wait(device: torch.device) -> None:
+def wait_for(device: torch.device) -> None:
+    """Wait until a GPU has done its work."""
     if device.type == "cuda":
         torch.cuda.synchronize()
-
-
-def device_name(device: torch.device) -> str:
-    """Name the processor that a device is."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name()

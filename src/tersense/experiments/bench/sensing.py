@@ -12,10 +12,11 @@ import torch
 from numpy.typing import NDArray
 
 from tersense.errors import TersenseError
-from tersense.reconstruction import classical
+from tersense.runtime.device import cpu_name
 from tersense.runtime.progress import Track, quietly
-from tersense.sensing.exact import AddOnlySensor
-from tersense.sensing.ternary import Patterns
+from tersense.sensing import patterns
+from tersense.sensing.additions import AddOnlySensor
+from tersense.sensing.patterns import Patterns
 
 WINDOW = 32
 NONZEROS = (1, 5, 10, 51, 102, 307, 1024)
@@ -30,7 +31,7 @@ Sense = Callable[[NDArray[np.uint8]], Any]
 
 def random_patterns(m: int, k: int) -> NDArray[np.int8]:
     """Return (m, 32, 32) random patterns with exactly k non-zeros each."""
-    return classical.random_patterns(m, WINDOW, k / WINDOW**2).phi
+    return patterns.random_patterns(m, WINDOW, k / WINDOW**2).phi
 
 
 def sensing_contestants(phi: NDArray[np.int8]) -> dict[str, Sense]:
@@ -255,15 +256,3 @@ def _timed(run: Callable[[], Any]) -> float:
 def random_picture(side: int) -> NDArray[np.uint8]:
     """Return side×side random pixels, the same ones every time."""
     return np.random.default_rng(side).integers(0, 256, (side, side), dtype=np.uint8)
-
-
-def cpu_name() -> str:
-    """Name the processor of this machine."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:  # noqa: PTH123
-            names = [
-                line.split(":", 1)[1].strip() for line in file if line.startswith("model name")
-            ]
-        return names[0]
-    except (OSError, IndexError):
-        return platform.processor() or platform.machine()

@@ -1,9 +1,14 @@
-"""When a training looks at its loss, its clock and its signals, and what all processes saw.
+"""When a training run looks at its loss, its clock and its signals, and what all processes saw.
 
 To look makes the host wait for the GPU, so it is done now and then. Several processes look after
 the same number of steps, about once a second, and go by what they saw together: one mean loss, one
 clock, one request to stop.
 """
+
+import contextlib
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from tersense.runtime import distributed
 
@@ -40,3 +45,27 @@ class Looks:
         losses, times, signals = zip(*distributed.gather((loss, seconds, asked)), strict=True)
         self._steps = min(max(1, int(_SECONDS * steps / max(times))), _MOST_STEPS)
         return sum(losses) / len(losses), max(times), max(signals)
+
+
+@contextlib.contextmanager
+def stop_requests() -> Iterator[Callable[[], int]]:
+    """Turn Ctrl-C and SIGTERM into a question that the loop asks between steps.
+
+    The answer is the number of the signal, 0 if there was none.
+    """
+    requested = 0
+
+    def remember(number: int, frame: Any) -> None:
+        nonlocal requested
+        if requested:  # asked twice: do not wait
+            raise KeyboardInterrupt
+        requested = number
+
+    before = {}
+    with contextlib.suppress(ValueError):  # only the main thread may set handlers
+        before = {s: signal.signal(s, remember) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: requested
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,112 @@
+"""Commands that show what there is: demo, models, info, app."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tersense.cli.options import ModelOption, RateOption, load_model
+
+
+def demo(
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="DIR", help="Where the results go.")
+    ] = Path("demo"),
+    model: ModelOption = "default",
+) -> None:
+    """Sense and reconstruct a photograph that comes with the package.
+
+    Writes a picture of original, reconstruction, error and patterns, and prints the figures.
+
+    Example: tersense demo -o demo
+    """
+    from tersense.cli.console import output, show_facts
+    from tersense.cli.demo import run_demo
+
+    facts, picture = run_demo(load_model(model), out)
+    show_facts("A photograph, sensed and given back", facts)
+    output.print(f"Picture: {picture}")
+
+
+def models() -> None:
+    """List the models that come with the package.
+
+    Example: tersense models
+    """
+    from tersense.cli.console import output, show_table
+    from tersense.models.zoo import ALIASES, load, names
+
+    rows = []
+    for name in names():
+        imager = load(name)
+        patterns = imager.patterns
+        any_rate = "up to " if imager.reconstructor.any_rate else ""
+        rows.append([
+            name, f"{any_rate}{patterns.rate:.4g}", f"{patterns.window} / {patterns.stride}",
+            str(len(patterns)), f"{patterns.density:.1%}", f"{imager.parameters:,}",
+        ])  # fmt: skip
+    head = ["model", "rate", "window / stride", "patterns", "non-zeros", "weights"]
+    show_table("Built-in models", head, rows)
+    for alias, name in ALIASES.items():
+        output.print(f"{alias} is {name}")
+
+
+def info(
+    model: Annotated[
+        str,
+        typer.Argument(metavar="MODEL", help="A built-in name, a model file or a .tsm file."),
+    ],
+    rate: RateOption = None,
+) -> None:
+    """Show a model: geometry, rate, non-zeros, additions and storage against dense, weights.
+
+    Of a measurement file it shows the picture's size, the readout, and which model sensed it.
+
+    Example: tersense info paper-r25
+
+    Example: tersense info flex --rate 0.1
+
+    Example: tersense info photo.tsm
+    """
+    from tersense.cli.console import show_facts
+    from tersense.measurements.measurements import Measurements
+    from tersense.models.info import describe, describe_measurements
+
+    if Path(model).suffix.lower() == ".tsm":
+        if rate is not None:
+            raise typer.BadParameter(f"{model} has a rate of its own; leave --rate out")
+        show_facts(model, describe_measurements(Measurements.load(model)))
+        return
+    imager = load_model(model, rate)
+    show_facts(imager.name, describe(imager))
+
+
+def serve(
+    models: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model", "-m", metavar="MODEL", help="Offer only this; may be repeated. Default: all."
+        ),
+    ] = None,
+    host: Annotated[
+        str, typer.Option("--host", metavar="ADDRESS", help="0.0.0.0 lets other machines in.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", metavar="N", min=1, max=65535, help="Of the page's address.")
+    ] = 7860,
+    most_pixels: Annotated[
+        int,
+        typer.Option(
+            "--pixels", metavar="N", min=1024, help="Larger pictures are shrunk to so many pixels."
+        ),
+    ] = 500_000,
+) -> None:
+    """Show a web page: pick or upload a picture, sense it, see what comes back.
+
+    Only this machine can open the page, and the page asks no other machine for anything.
+
+    Example: tersense app --port 8000
+    """
+    from tersense.app.page import run_app
+
+    run_app(models, host, port, most_pixels)

@@ -1,0 +1,151 @@
+"""The measurement file (`.tsm`): exact integers and the header that says how they were made.
+
+It is a safetensors file. It holds one tensor `y`, in the smallest integer type that fits, and one
+metadata entry `tersense`: a JSON object, the header. The checksum in the header covers every byte
+of the file, its own 64 digits taken as zeros.
+"""
+
+import hashlib
+import json
+import math
+import re
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Annotated, Any, BinaryIO, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save
+
+from tersense.io.schema import at_least, build, validate
+from tersense.measurements.readout import Readout
+from tersense.sensing.geometry import Geometry
+
+VERSION = 1
+_CHECKSUM = re.compile(rb"sha256:([0-9a-f]{64})")
+_BLANK = b"0" * 64
+_LONGEST_HEADER = 2**16
+_TYPES: dict[str, np.dtype[Any]] = {
+    "I8": np.dtype(np.int8),
+    "I16": np.dtype(np.int16),
+    "I32": np.dtype(np.int32),
+}
+_KEYS = {"rows": "patterns"}  # what the file calls a field
+
+
+@dataclass(frozen=True)
+class Header:
+    """How the measurements of one image were made.
+
+    Args:
+        height: H of the image.
+        width: W of the image.
+        mode: `L` for gray, `RGB` for colour.
+        window: B.
+        stride: S.
+        rows: m, the rows of Φ: measurements per window.
+        phi: Hash of Φ (`Patterns.hash`).
+        readout: Noise and bits; exact integers by default.
+        version: Of the file format.
+    """
+
+    height: Annotated[int, at_least(1)]
+    width: Annotated[int, at_least(1)]
+    mode: Literal["L", "RGB"]
+    window: Annotated[int, at_least(1)]
+    stride: Annotated[int, at_least(1)]
+    rows: Annotated[int, at_least(1)]
+    phi: str
+    readout: Readout = field(default_factory=Readout)
+    version: int = VERSION
+
+    def __post_init__(self) -> None:
+        validate("header", self)
+        Geometry(self.window, self.stride)
+        if self.readout.step < 1:
+            raise ValueError(f"header.step must be at least 1, got {self.readout.step:g}")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of y: (m, h, w), or (3, m, h, w) in colour."""
+        grid = Geometry(self.window, self.stride).grid(self.height, self.width)
+        gray = (self.rows, *grid)
+        return gray if self.mode == "L" else (3, *gray)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the header as the file keeps it, all in one flat table."""
+        flat = {key: value for key, value in asdict(self).items() if key != "readout"}
+        return {_KEYS.get(key, key): value for key, value in flat.items()} | asdict(self.readout)
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> "Header":
+        """Build the header from what a file says; entries of a later program are left out."""
+        readout = {f.name: content[f.name] for f in fields(Readout) if f.name in content}
+        named = ((f.name, _KEYS.get(f.name, f.name)) for f in fields(cls) if f.name != "readout")
+        own = {name: content[key] for name, key in named if key in content}
+        return replace(build("header", cls, own), readout=build("header", Readout, readout))
+
+
+def encode(values: NDArray[Any], header: Header) -> bytes:
+    """Return the content of a measurement file."""
+    compact = np.ascontiguousarray(values.astype(smallest_type(values)))
+    described = header.to_dict() | {"checksum": "sha256:" + _BLANK.decode()}
+    content = save({"y": compact}, {"tersense": json.dumps(described, sort_keys=True)})
+    at = _checksum_place(content[: 8 + _LONGEST_HEADER])
+    return b"".join((content[:at], _digest(content, at), content[at + 64 :]))
+
+
+def decode(file: BinaryIO, size: int) -> tuple[NDArray[Any], Header]:
+    """Read values and header of a file of `size` bytes; nothing is allocated on its word alone."""
+    start = file.read(8)
+    length = int.from_bytes(start, "little")
+    if len(start) < 8 or length > min(_LONGEST_HEADER, size - 8):
+        raise ValueError("it does not begin like one")
+    text = file.read(length)
+    outer = json.loads(text)
+    inner = json.loads(outer["__metadata__"]["tersense"])
+    version = inner["version"]
+    if type(version) is not int or version > VERSION:
+        raise ValueError(
+            f"its format {version} is newer than {VERSION}, the newest known here; update tersense"
+        )
+    tensor = outer["y"]
+    dtype, shape = _TYPES[tensor["dtype"]], tuple(tensor["shape"])
+    header = Header.from_dict(inner)
+    if shape != header.shape:
+        raise ValueError(f"y has shape {shape}, but its image gives {header.shape}")
+    count = math.prod(shape)
+    if size != 8 + length + count * dtype.itemsize:
+        raise ValueError(f"it has {size} bytes, not {8 + length + count * dtype.itemsize}")
+    if tensor["data_offsets"] != [0, count * dtype.itemsize] or len(outer) != 2:
+        raise ValueError("it holds something else than y")
+    content = start + text + file.read()
+    at = _checksum_place(start + text)
+    if _digest(content, at) != content[at : at + 64]:
+        raise ValueError("the checksum does not match, the file is damaged")
+    values = np.frombuffer(content, dtype.newbyteorder("<"), offset=8 + length)
+    return values.astype(dtype).reshape(shape), header
+
+
+def _checksum_place(head: bytes) -> int:
+    """Return where the 64 digits of the checksum begin."""
+    found = _CHECKSUM.search(head)
+    if not found:
+        raise ValueError("it has no checksum")
+    return found.start(1)
+
+
+def _digest(content: bytes, at: int) -> bytes:
+    """Return the checksum of a file whose own checksum stands at `at`."""
+    digest = hashlib.sha256(memoryview(content)[:at])
+    digest.update(_BLANK)
+    digest.update(memoryview(content)[at + 64 :])
+    return digest.hexdigest().encode()
+
+
+def smallest_type(values: NDArray[Any]) -> np.dtype[Any]:
+    """Return the narrowest of int8, int16 and int32 that holds all values."""
+    lowest, highest = int(values.min()), int(values.max())
+    for candidate in _TYPES.values():
+        if np.iinfo(candidate).min <= lowest and highest <= np.iinfo(candidate).max:
+            return candidate
+    raise ValueError(f"measurements from {lowest} to {highest} do not fit 32 bits")

@@ -1,0 +1,80 @@
+"""The models that come with the package, and what a name or a path means."""
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+
+from tersense.errors import TersenseError
+from tersense.models.files import read_model
+from tersense.models.imager import Imager
+from tersense.runtime.device import choose_device
+from tersense.sensing.patterns import SUFFIXES, Patterns, read_patterns
+
+WEIGHTS = Path(__file__).parent / "weights"
+ALIASES = {"default": "lapped-r25"}
+PRECISIONS = ("float32", "bfloat16")
+
+
+def names() -> list[str]:
+    """List the built-in models."""
+    return sorted(path.stem for path in WEIGHTS.glob("*.safetensors"))
+
+
+def load(
+    name_or_path: str | Path,
+    device: str | torch.device = "cpu",
+    precision: str = "float32",
+    stride: int | None = None,
+) -> Imager:
+    """Load a built-in model by name, any model file by path, or patterns of your own.
+
+    Args:
+        name_or_path: A name that `tersense models` lists, the path of a model file, the folder of
+            a training, or a `.npy` or `.mat` file of patterns (see `fixed`): these have no network
+            yet, and are reconstructed by the best linear estimate.
+        device: Where the imager will compute: auto, cpu, cuda, or a `torch.device`.
+        precision: float32, or bfloat16 where the machine is fast at it.
+        stride: S of your own patterns; W where not given. A model has its own.
+    """
+    if precision not in PRECISIONS:
+        raise TersenseError(f"no precision is called {precision!r}; use {' or '.join(PRECISIONS)}")
+    device = choose_device(device)
+    name = ALIASES.get(str(name_or_path), str(name_or_path))
+    if Path(name).suffix.lower() in SUFFIXES:
+        imager = Imager.untrained(read_patterns(name, stride), name=Path(name).stem, device=device)
+        imager.about["patterns"] = Path(name).name
+        return imager
+    if stride is not None:
+        raise TersenseError(f"{name} has its own stride; only a file of patterns can be given one")
+    imager = read_model(_find(name), device)
+    imager.precision = precision
+    if name in names():
+        imager.name = name
+    return imager
+
+
+def _find(name: str) -> Path:
+    """Return the file of a built-in model, a model file, or the folder of a training."""
+    if name in names():
+        return WEIGHTS / f"{name}.safetensors"
+    if (Path(name) / "model.safetensors").is_file():
+        return Path(name) / "model.safetensors"
+    if not Path(name).is_file():
+        known = ", ".join([*names(), *ALIASES])
+        raise TersenseError(f"no model or model file is called {name}; built in: {known}")
+    return Path(name)
+
+
+def find_by_patterns(phi_hash: str, stride: int, count: int) -> str:
+    """Return the name of the built-in model whose first `count` patterns have the given hash."""
+    for name in names():
+        with safe_open(WEIGHTS / f"{name}.safetensors", framework="np") as file:
+            phi, description = file.get_tensor("phi"), json.loads(file.metadata()["tersense"])
+        if description["stride"] == stride and Patterns(phi[:count], stride).hash == phi_hash:
+            return name
+    raise TersenseError(
+        f"no built-in model has the patterns {phi_hash[:12]}… of this file; "
+        "name the model that sensed it with -m"
+    )

@@ -1,0 +1,41 @@
+"""How far an estimate is from the image, as a number to minimise.
+
+The paper's loss is the squared one; absolute errors (Charbonnier) suit stronger reconstructors, and
+their logarithm models that learn several rates at once: errors at 1 % are ten times those at 50 %,
+and would decide alone where the network goes.
+"""
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from tersense.runtime import distributed
+
+_SMOOTH = 1e-3  # below this the Charbonnier loss is a squared one; in deviations of the pixels
+
+
+def squared(x: Tensor, estimate: Tensor) -> Tensor:
+    """Return the mean over crops of ‖x − x̂‖², given x and x̂ (N, H, W)."""
+    return (x - estimate).square().sum() / len(x)
+
+
+def charbonnier(x: Tensor, estimate: Tensor) -> Tensor:
+    """Return the mean of √((x − x̂)² + ε²), a smooth absolute error."""
+    return ((x - estimate).square() + _SMOOTH**2).sqrt().mean()
+
+
+def log_charbonnier(x: Tensor, estimate: Tensor) -> Tensor:
+    """Return the logarithm of the Charbonnier loss of the whole batch.
+
+    Where several processes share a batch, their mean is the logarithm of its mean.
+    """
+    absolute = charbonnier(x, estimate)
+    whole = distributed.mean_over_batch(absolute.detach(), len(x))
+    return absolute / whole - 1 + whole.log()
+
+
+LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "squared": squared,
+    "charbonnier": charbonnier,
+    "log": log_charbonnier,
+}

@@ -1,0 +1,139 @@
+"""One training run from its settings to its model: `train`."""
+
+import platform
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tersense import __version__
+from tersense.errors import Interrupted
+from tersense.models.camera import Camera
+from tersense.models.files import write_model
+from tersense.models.imager import Imager
+from tersense.runtime import distributed
+from tersense.runtime.device import choose_device
+from tersense.runtime.progress import Quiet, Watcher
+from tersense.training.config import Config
+from tersense.training.data import TrainingData
+from tersense.training.loop import Loop
+from tersense.training.run_folder import RunFolder
+from tersense.training.state import TrainingState
+
+
+def train(config: Config, resume: bool = False, watcher: Watcher | None = None) -> Imager | Camera:
+    """Train a camera; a ternary one is also written to `model.safetensors` in the run folder.
+
+    Args:
+        config: All settings; results go to `config.train.out`.
+        resume: Continue the run that this folder holds.
+        watcher: Who is told how it goes.
+
+    Raises:
+        Interrupted: Ctrl-C or SIGTERM came; a checkpoint and the model so far are written.
+    """
+    with distributed.process_group():
+        watcher = watcher if watcher and distributed.rank() == 0 else Quiet()
+        run = open_run(config, resume, watcher)
+        why = run.loop.run()
+        camera = run.finish()
+        if isinstance(camera, Imager):
+            watcher.line(f"the model: {run.folder.model}")
+        later = "; --resume continues it" if run.state.step < run.loop.total_steps else ""
+        watcher.line(f"{why}: step {run.state.step}, {run.state.seconds:.1f} s of steps{later}")
+        if run.loop.stopped_by:
+            raise Interrupted(run.loop.stopped_by)
+        return camera
+
+
+class Run:
+    """The parts of one training run: its folder, its data, its state and its loop.
+
+    Args:
+        config: All settings.
+        watcher: Who is told how it goes.
+    """
+
+    def __init__(self, config: Config, watcher: Watcher) -> None:
+        self.config, self.folder = config, RunFolder(config.train.out)
+        device = choose_device(config.train.device)
+        self.data = TrainingData(config, device, watcher.track)
+        self.state = TrainingState(config, *self.data.pictures.mean_and_std(), device)
+        self.loop = Loop(config, self.data, self.state, self.folder, watcher)
+
+    def describe(self) -> str:
+        """Say in one line what is trained on what."""
+        pictures, sensor = self.data.pictures, self.state.network.sensor
+        skipped = ", ".join(f"{count} {why}" for why, count in pictures.skipped.items())
+        weights = sum(w.numel() for w in self.state.network.reconstructor.parameters())
+        return (
+            f"{len(pictures)} images, {pictures.pixels.numel() / 1e6:.1f} megapixels"
+            + (f" (left out: {skipped})" if skipped else "")
+            + f"; {len(sensor.theta)} patterns of {sensor.window}×{sensor.window}, "
+            f"{weights:,} weights; {self.loop.total_steps} steps on {self.state.device}"
+            + (f", {distributed.count()} processes" if distributed.count() > 1 else "")
+        )
+
+    def finish(self) -> Imager | Camera:
+        """Recompute statistics and return the camera as it is now; write a ternary one's model."""
+        self.loop.recompute_statistics()
+        network = self.state.network.eval()
+        camera = network.to_camera(self.folder.name, self._about())
+        if isinstance(camera, Imager):
+            distributed.first(lambda: write_model(self.folder.model, camera))
+        return camera
+
+    def _about(self) -> dict[str, Any]:
+        """Return where the model comes from, without the paths of this machine."""
+        recipe = asdict(self.config)
+        data = recipe.pop("data") | {"cache": ""}
+        for table, keys in ((recipe["sensing"], ["patterns"]), (recipe["train"], ["out", "start"]),
+                            (data, ["train", "validation"])):  # fmt: skip
+            for key in keys:
+                table[key] = Path(table[key]).name
+        return {
+            "recipe": recipe,
+            "data": data,
+            "pictures": len(self.data.pictures),
+            "steps": self.state.step,
+            "step_seconds": round(self.state.seconds, 1),
+            "machine": _machine(self.state.device),
+            "tersense": __version__,
+        }
+
+
+def open_run(config: Config, resume: bool, watcher: Watcher) -> Run:
+    """Set up a run and its folder, at its last checkpoint if it is resumed."""
+    folder = RunFolder(config.train.out)
+    distributed.first(lambda: folder.check(config, resume))
+    run = distributed.together(lambda: Run(config, watcher))
+    watcher.line(run.describe())
+    if config.train.freeze_epochs >= config.train.epochs:
+        watcher.line(
+            f"the patterns will not be frozen: train.freeze_epochs = {config.train.freeze_epochs} "
+            f"is not below train.epochs = {config.train.epochs}"
+        )
+    distributed.first(lambda: folder.prepare(config))
+    if resume:
+        distributed.together(lambda: run.state.load(folder.checkpoint))
+        distributed.require_same(
+            run.state.step,
+            f"the processes see different checkpoints; {folder.path} must be on a shared disk",
+        )
+    data = distributed.require_same(
+        run.data.pictures.describe(), "the processes see different images in data.train"
+    )
+    facts = {"step": run.state.step, "machine": _machine(run.state.device),
+             "processes": distributed.count()}  # fmt: skip
+    warning = distributed.first(lambda: folder.record_session(data, **facts))
+    if resume:
+        distributed.first(lambda: folder.forget_after(run.state.step))
+        watcher.line(f"continuing at step {run.state.step} of {run.loop.total_steps}")
+    if warning:
+        watcher.line(warning)
+    return run
+
+
+def _machine(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
