@@ -2,9 +2,9 @@
 # make test      checks style and types and runs the tests
 # make coverage  runs the tests and tells which lines and branches of src they reach
 # make mutants   changes ternary, sensing and measurements in every small way; a test should notice
-# make kills     kills a training 50 times, resumes it and compares (about 15 minutes)
+# make kills     kills a training run 50 times, resumes it and compares (about 15 minutes)
 # make fuzz      feeds 100,000 damaged files to everything that reads files (about 20 minutes)
-# make soak      holds the page and the batch commands under load: 5,000 requests and pictures
+# make soak      holds the page and the batch commands under load: 5,000 requests and images
 # make audit     looks up the pinned dependencies in the advisory database (needs the network)
 # make docs      builds the documentation to site/
 # make setup     only sets up: leaves .venv/bin/tersense

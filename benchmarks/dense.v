@@ -23,7 +23,7 @@ module dense #(
     output reg                        y_last
 );
     localparam PIXELS     = WINDOW * WINDOW;
-    localparam TURNS      = MEASUREMENTS / MACS;      // clocks a pixel takes
+    localparam TURNS      = MEASUREMENTS / MACS;      // clocks per pixel takes
     localparam TURN_BITS  = $clog2(TURNS);
     localparam PIXEL_BITS = $clog2(PIXELS);
     localparam WORDS      = PIXELS * TURNS;

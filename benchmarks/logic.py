@@ -1,4 +1,4 @@
-"""Measure the exported Verilog encoder: clocks a window, cells on ECP5 and iCE40, clock rate.
+"""Measure the exported Verilog encoder: clocks per window, cells on ECP5 and iCE40, clock rate.
 
 Clocks are counted in a simulation (Icarus Verilog) that checks every measurement; cells are those
 of Yosys. A dense 8-bit encoder of the same size (dense.v, random weights) runs beside it. Where
@@ -84,8 +84,8 @@ class Design:
     Args:
         name: What to call it in the table.
         folder: Where its files are.
-        size: (H, V) of the picture that it is synthesized for.
-        windows: In such a picture.
+        size: (H, W) of the image that it is synthesized for.
+        windows: In such an image.
     """
 
     name: str
@@ -110,18 +110,18 @@ def run(folder: Path, *command: str) -> str:
 def sparse_design(
     name: str, imager: Imager, lanes: int, size: tuple[int, int], out: Path
 ) -> Design:
-    """Export an encoder for pictures of a size; the large ones are tested with one of that size."""
+    """Export an encoder for images of a size; the large ones are tested with one of that size."""
     folder = out / re.sub(r"\W+", "-", f"{name}-{size[1]}")
     manifest, _ = export("verilog", imager, folder, lanes=lanes, height=size[0], width=size[1])
     if size == VGA:
-        picture = photograph(*VGA)[None]
-        write_test(folder, imager.patterns, picture, manifest.details["clocks_per_window"])
+        image = photograph(*VGA)[None]
+        write_test(folder, imager.patterns, image, manifest.details["clocks_per_window"])
     h, w = imager.geometry.grid(*VGA)
     return Design(name, folder, size, h * w)
 
 
 def dense_design(patterns: Patterns, macs: int, out: Path) -> Design:
-    """Write a dense encoder of the same size, with pictures of one window to test it."""
+    """Write a dense encoder of the same size, with images of one window to test it."""
     window, m = patterns.window, len(patterns)
     folder = out / f"dense-{macs}"
     folder.mkdir()
@@ -134,11 +134,11 @@ def dense_design(patterns: Patterns, macs: int, out: Path) -> Design:
     turns = (weights.T & 0xFF).reshape(-1, macs)  # one word for each pixel and turn
     words = [sum(int(w) << 8 * k for k, w in enumerate(turn)) for turn in turns]
     write_mem(folder / "weights.mem", words, 8 * macs)
-    pictures = np.stack([photograph(window, window), np.full((window, window), 255, np.uint8)])
-    results = pictures.reshape(2, -1).astype(np.int64) @ weights.T
-    write_mem(folder / "test_pixels.mem", pictures.ravel(), 8)
+    images = np.stack([photograph(window, window), np.full((window, window), 255, np.uint8)])
+    results = images.reshape(2, -1).astype(np.int64) @ weights.T
+    write_mem(folder / "test_pixels.mem", images.ravel(), 8)
     write_mem(folder / "test_results.mem", results.ravel(), DENSE_BITS)
-    sizes = {"WIDTH": window, "HEIGHT": window, "PIXELS": pictures.size, "RESULTS": results.size,
+    sizes = {"WIDTH": window, "HEIGHT": window, "PIXELS": images.size, "RESULTS": results.size,
              "MEASUREMENTS": m, "ACC_BITS": DENSE_BITS, "PATIENCE": 4 * weights.size}  # fmt: skip
     text = "".join(f"localparam {name} = {value};\n" for name, value in sizes.items())
     (folder / "test_sizes.vh").write_text(text)
@@ -184,7 +184,7 @@ def place_and_route(design: Design, family: str, block_rams: int) -> tuple[str, 
 
 
 def lapped_camera() -> Imager:
-    """Build a lapped camera of rate 0.25 and 51 non-zeros a pattern, at random."""
+    """Build a lapped camera of rate 0.25 and 51 non-zeros per pattern, at random."""
     random = np.random.default_rng(0)
     phi = np.zeros((64, 32 * 32), np.int8)
     for row in phi:
@@ -235,13 +235,13 @@ def measure(model: str, out: Path) -> None:
     ]
     dense = [dense_design(imager.patterns, n, out) for n in LANES]
     print(
-        "| ECP5 | picture width | clocks a window | LUT4 | CCU2C | flip-flops | DPR16X4 "
-        "| block RAMs | multipliers | MHz | VGA pictures a second |\n" + "|---" * 11 + "|"
+        "| ECP5 | image width | clocks per window | LUT4 | CCU2C | flip-flops | DPR16X4 "
+        "| block RAMs | multipliers | MHz | VGA images per second |\n" + "|---" * 11 + "|"
     )
     for design in sparse + dense:
         print(ecp5_row(design), flush=True)
     print(
-        "\n| iCE40 | picture width | LUT4 | carry | flip-flops | RAM4K | MHz |\n" + "|---" * 7 + "|"
+        "\n| iCE40 | image width | LUT4 | carry | flip-flops | RAM4K | MHz |\n" + "|---" * 7 + "|"
     )
     for design in sparse:  # the weights of a dense one take 512 RAM4K; the largest chip has 32
         print(ice40_row(design), flush=True)

@@ -31,15 +31,15 @@ def lose(kind: str, share: float, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def main() -> None:
-    """Print a Markdown table for one picture."""
+    """Print a Markdown table for one image."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("-m", "--model", default="paper-r25")
     parser.add_argument("--picture", type=Path, default=PHOTOGRAPH)
     options = parser.parse_args()
-    imager, picture = tersense.load(options.model), read_gray(options.picture)
-    y = imager.sense(picture)
-    gray = imager.mean * imager.operator.sense_ones(picture.shape).numpy()
-    print(f"{imager.name}, {options.picture.name}: {psnr(imager.reconstruct(y), picture):.2f} dB\n")
+    imager, image = tersense.load(options.model), read_gray(options.image)
+    y = imager.sense(image)
+    gray = imager.mean * imager.operator.sense_ones(image.shape).numpy()
+    print(f"{imager.name}, {options.image.name}: {psnr(imager.reconstruct(y), image):.2f} dB\n")
     print("| missing | " + " | ".join(f"{kind}, estimated | mean gray" for kind in KINDS) + " |")
     print("|---" * (1 + 2 * len(KINDS)) + "|")
     for share in SHARES:
@@ -49,7 +49,7 @@ def main() -> None:
             for fallback in (np.nan, gray):
                 values = np.where(lost, fallback, y.values)
                 again = imager.reconstruct(MeasuredValues(values, y.header))
-                cells.append(f"{psnr(again, picture):.2f}")
+                cells.append(f"{psnr(again, image):.2f}")
         print(f"| {share:.0%} | " + " | ".join(cells) + " |", flush=True)
 
 

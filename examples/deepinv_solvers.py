@@ -18,12 +18,12 @@ from tersense.io.figures import draw_sheet
 from tersense.io.images import PHOTOGRAPH, read_gray, to_pixels, write_image
 
 SIZE = 128
-torch.set_num_threads(1)  # the pictures are small; more threads only wait for each other
+torch.set_num_threads(1)  # the images are small; more threads only wait for each other
 
 # The camera takes its measurements: exact integers, as hardware would read them out.
 imager = tersense.load("block-r25")
-picture = read_gray(PHOTOGRAPH)[60 : 60 + SIZE, 120 : 120 + SIZE]
-measurements = imager.sense(picture)
+image = read_gray(PHOTOGRAPH)[60 : 60 + SIZE, 120 : 120 + SIZE]
+measurements = imager.sense(image)
 
 # For deepinv they are measurements of a linear physics.
 physics = TernaryPhysics(imager.patterns, (1, SIZE, SIZE))
@@ -54,13 +54,13 @@ def enlarged(pixels: np.ndarray) -> np.ndarray:
     return pixels.repeat(2, axis=0).repeat(2, axis=1)
 
 
-sheet = [("original", enlarged(picture))]
+sheet = [("original", enlarged(image))]
 for name, method in methods.items():
     began = time.perf_counter()
     with torch.no_grad():
         estimate = method(y, physics)[0, 0].numpy()
     seconds = time.perf_counter() - began
-    quality = psnr(np.clip(255 * estimate, 0, 255), picture)
+    quality = psnr(np.clip(255 * estimate, 0, 255), image)
     print(f"{name:16} {quality:6.2f} dB {seconds:6.1f} s")
     sheet.append((f"{name}, {quality:.2f} dB", enlarged(to_pixels(255 * estimate))))
 

@@ -1,4 +1,4 @@
-"""Sense a photograph, keep the measurements as a file, and give the picture back.
+"""Sense a photograph, keep the measurements as a file, and give the image back.
 
 python examples/sense_and_reconstruct.py [PHOTOGRAPH] [--model block-r25] [--bits 10]
 """
@@ -16,17 +16,17 @@ parser.add_argument("--model", default="block-r25", help="a built-in name or a m
 parser.add_argument("--bits", type=int, help="model a readout of so many bits")
 options = parser.parse_args()
 
-# The camera: whole numbers, no multiplication.
+# The camera: integers, no multiplication.
 imager = tersense.load(options.model)
-picture = read_image(options.photograph)
-imager.sense(picture, bits=options.bits).save("picture.tsm")
+image = read_image(options.photograph)
+imager.sense(image, bits=options.bits).save("image.tsm")
 
 # Later, elsewhere: only the file and the model are needed.
-measurements = tersense.Measurements.load("picture.tsm")
+measurements = tersense.Measurements.load("image.tsm")
 again = imager.reconstruct(measurements)
 write_image("again.png", again)
 
 print(f"{imager}")
-print(f"{picture.size:,} pixel values became {measurements.values.size:,} measurements")
-print(f"{measurements.bits_per_pixel:.2f} bits a pixel of each channel, instead of 8")
-print(f"{psnr(again, picture):.2f} dB, SSIM {ssim(again, picture):.4f}; see again.png")
+print(f"{image.size:,} pixel values became {measurements.values.size:,} measurements")
+print(f"{measurements.bits_per_pixel:.2f} bits per pixel of each channel, instead of 8")
+print(f"{psnr(again, image):.2f} dB, SSIM {ssim(again, image):.4f}; see again.png")

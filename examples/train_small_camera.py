@@ -1,4 +1,4 @@
-"""Train a small camera on the pictures of scikit-image, and look at its patterns.
+"""Train a small camera on the images of scikit-image, and look at its patterns.
 
 python examples/train_small_camera.py [--epochs 30] [--samples 100000]
 """
@@ -40,9 +40,9 @@ config = build_config(
 )
 imager = train(config)
 
-# It is among the pictures of scikit-image: this shows that it works, not how well.
-picture = read_image(PHOTOGRAPH)
-again = imager.reconstruct(imager.sense(picture))
+# It is among the images of scikit-image: this shows that it works, not how well.
+image = read_image(PHOTOGRAPH)
+again = imager.reconstruct(imager.sense(image))
 write_image(f"{options.out}/again.png", again)
 write_image(f"{options.out}/patterns.png", draw_patterns(imager.phi, 640))
-print(f"{imager}: {psnr(again, picture):.2f} dB; pictures and model are in {options.out}")
+print(f"{imager}: {psnr(again, image):.2f} dB; images and model are in {options.out}")

@@ -30,7 +30,7 @@ from tersense.sensing.geometry import Geometry
 from tersense.sensing.patterns import read_patterns
 from tersense.training.checkpoint import read_checkpoint, write_checkpoint
 from tersense.training.config import Config, read_config, write_toml
-from tersense.training.packing import open_pictures
+from tersense.training.packing import open_images
 
 PICTURE = np.random.default_rng(3).integers(0, 256, (13, 21), dtype=np.uint8)
 
@@ -108,9 +108,9 @@ _PICTURES: dict[str, tuple[str, tuple[str, ...], tuple[dict[str, Any], ...]]] = 
 def _image_reader(suffix: str) -> Reader:
     form, modes, options = _PICTURES[suffix]
     gray = Image.fromarray(PICTURE)
-    pictures = [gray.convert("I").convert(mode) if mode == "I;16" else gray.convert(mode)
+    images = [gray.convert("I").convert(mode) if mode == "I;16" else gray.convert(mode)
                 for mode in modes]  # fmt: skip
-    seeds = [_saved(picture, form, **some) for picture in pictures for some in options]
+    seeds = [_saved(image, form, **some) for image in images for some in options]
     if suffix == ".ppm":
         seeds += [b"P2\n# a\n3 2\n255\n1 2 3\n4 5 6\n", b"P3\n1 1\n65535\n1 2 3\n"]
     return Reader(suffix, seeds, read_image)
@@ -118,8 +118,8 @@ def _image_reader(suffix: str) -> Reader:
 
 def _measurement_reader() -> Reader:
     imager = build_small_imager()
-    colour = np.stack([PICTURE] * 3, axis=2)
-    made = (imager.sense(PICTURE), imager.sense(colour), imager.sense(PICTURE, bits=6, noise=2.0))
+    color = np.stack([PICTURE] * 3, axis=2)
+    made = (imager.sense(PICTURE), imager.sense(color), imager.sense(PICTURE, bits=6, noise=2.0))
     return Reader(".tsm", [y.to_bytes() for y in made], Measurements.load)
 
 
@@ -155,7 +155,7 @@ def _hdf5_reader(folder: Path) -> Reader:
         seeds.append(path.read_bytes())
 
     def read(path: Path) -> Any:
-        return open_pictures(path, 4).picture(0)
+        return open_images(path, 4).image(0)
 
     return Reader(".h5", seeds, read)
 
@@ -246,19 +246,19 @@ def _checkpoint_reader(folder: Path) -> Reader:
 
 
 def _cache_reader(folder: Path) -> Reader:
-    """The index of packed pictures: a damaged one is made anew, whatever it says."""
-    pictures, cache = folder / "pictures", folder / "cache"
-    pictures.mkdir()
+    """The index of packed images: a damaged one is made anew, whatever it says."""
+    images, cache = folder / "pictures", folder / "cache"
+    images.mkdir()
     for number in range(3):
-        write_image(pictures / f"{number}.png", PICTURE)
-        os.utime(pictures / f"{number}.png", (0, 0))
-    open_pictures(pictures, 4, cache)
+        write_image(images / f"{number}.png", PICTURE)
+        os.utime(images / f"{number}.png", (0, 0))
+    open_images(images, 4, cache)
     index = (cache / "index.safetensors").read_bytes()
 
     def read(path: Path) -> Any:
         (cache / "index.safetensors").write_bytes(path.read_bytes())
-        packed = open_pictures(pictures, 4, cache)
+        packed = open_images(images, 4, cache)
         for number in range(3):
-            np.testing.assert_array_equal(packed.picture(number), PICTURE)
+            np.testing.assert_array_equal(packed.image(number), PICTURE)
 
     return Reader(".safetensors", [index], read)

@@ -14,7 +14,7 @@ DOCS = Path(__file__).parent.parent
 
 
 def main() -> None:
-    """Read the table, draw the picture."""
+    """Read the table, draw the image."""
     table = (DOCS / "results.md").read_text(encoding="utf-8")
     rows = re.findall(r"\*{0,2}K = (\d+) \(.*?\| ([\d.]+) \| ([\d.]+) \|", table)
     dense = float(re.search(r"\| dense float \| ([\d.]+) \|", table)[1])  # type: ignore[index]
@@ -26,7 +26,7 @@ def main() -> None:
     axes.set_xscale("log")
     axes.set_xticks(counts, [str(count) for count in counts])
     axes.minorticks_off()
-    axes.set_xlabel("non-zeros a pattern, of 1024")
+    axes.set_xlabel("non-zeros per pattern, of 1024")
     axes.set_ylabel("PSNR, dB")
     axes.set_ylim(top=36)
     axes.grid(alpha=0.3)

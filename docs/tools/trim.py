@@ -27,15 +27,15 @@ def random_crops(folder: Path) -> NDArray[np.uint8]:
     """Return (CROPS, SIDE, SIDE) from as many photographs."""
     rng, crops = np.random.default_rng(0), []
     for path in rng.permutation(np.array(find_images(folder))):
-        picture = read_gray(path)
-        if min(picture.shape) >= SIDE and len(crops) < CROPS:
-            top, left = (rng.integers(side - SIDE + 1) for side in picture.shape)
-            crops.append(picture[top : top + SIDE, left : left + SIDE])
+        image = read_gray(path)
+        if min(image.shape) >= SIDE and len(crops) < CROPS:
+            top, left = (rng.integers(side - SIDE + 1) for side in image.shape)
+            crops.append(image[top : top + SIDE, left : left + SIDE])
     return np.stack(crops)
 
 
 def slope_of_loss(imager: Imager, crops: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Return how the mean absolute error changes with every weight of Φ, (m, W, W)."""
+    """Return how the mean absolute error changes with every weight of Φ, (m, B, B)."""
     phi = torch.from_numpy(imager.phi.copy()).float().requires_grad_()
     slope = torch.zeros_like(phi)
     for pixels in np.array_split(crops, len(crops) // BATCH):

@@ -1,7 +1,7 @@
 """Compressed sensing of images with learned sparse ternary projections.
 
 >>> imager = tersense.load("paper-r25")
->>> y = imager.sense(picture)
+>>> y = imager.sense(image)
 >>> again = imager.reconstruct(y)
 """
 

@@ -33,7 +33,7 @@ from tersense.models.files import write_model
 def studio(tmp_path, small_imager):
     results = tmp_path / "results"
     results.mkdir()
-    return Studio({"small": {"25 %": small_imager}}, results, most_pixels=10_000)
+    return Studio({"small": {"25 %": small_imager}}, results, max_pixels=10_000)
 
 
 def test_models_that_differ_in_rate_only_are_one_family_and_the_default_comes_first(tmp_path):
@@ -61,8 +61,8 @@ def test_two_models_of_one_name_are_both_on_offer(tmp_path, make_imager):
 
 def test_a_large_upload_is_shrunk_in_proportion_and_says_so(tmp_path):
     write_image(tmp_path / "large.png", data.astronaut()[:200, :400])
-    picture, note = read_upload(tmp_path / "large.png", 5_000)
-    assert picture.shape == (50, 100, 3)
+    image, note = read_upload(tmp_path / "large.png", 5_000)
+    assert image.shape == (50, 100, 3)
     assert "400×200" in note
     same, silence = read_upload(tmp_path / "large.png", 200 * 400)
     assert (same.shape, silence) == ((200, 400, 3), "")
@@ -80,10 +80,10 @@ def test_bytes_pixels_and_damage_are_refused_without_the_servers_paths(
         read_upload(tmp_path / "half.png", 10**6)
     with refused("bomb.png"):
         read_upload(tmp_path / "bomb.png", 10**6)
-    monkeypatch.setattr(tersense.app.state, "MOST_PIXELS", 1999)
+    monkeypatch.setattr(tersense.app.state, "MAX_PIXELS", 1999)
     with refused("photo.png: it has 50×40 pixels", "1,999"):
         read_upload(tmp_path / "photo.png", 10**6)
-    monkeypatch.setattr(tersense.app.state, "MOST_BYTES", 100)
+    monkeypatch.setattr(tersense.app.state, "MAX_BYTES", 100)
     with pytest.raises(tersense.app.state.TersenseError) as caught:
         read_upload(tmp_path / "photo.png", 10**6)
     assert str(tmp_path) not in str(caught.value)
@@ -99,7 +99,7 @@ def test_pixels_are_counted_before_they_are_decoded(tmp_path, refused):
         read_upload(tmp_path / "promise.png", 10**6)
 
 
-def test_the_counts_are_those_of_the_picture(small_imager):
+def test_the_counts_are_those_of_the_image(small_imager):
     done = capture(small_imager, data.astronaut()[:20, :17])  # 3×3 windows, 3 channels
     facts = {name: value for name, (value, _) in done.facts.items()}
     nonzeros = np.count_nonzero(small_imager.phi)
@@ -117,7 +117,7 @@ def test_a_broken_upload_becomes_a_message_on_the_page(studio, tmp_path):
     assert str(tmp_path) not in caught.value.message
 
 
-def test_people_at_once_get_their_own_pictures(studio, tmp_path):
+def test_people_at_once_get_their_own_images(studio, tmp_path):
     paths, results = [], {}
     for number in range(6):
         path = tmp_path / "photo" / f"{number}" / "same-name.png"
@@ -200,7 +200,7 @@ def address(tmp_path_factory):
         assert f"http://127.0.0.1:{port}" in line
         yield f"http://127.0.0.1:{port}/"
         server.terminate()
-    assert not [path for path in home.rglob("*") if path.is_file()]  # nobody's pictures stay
+    assert not [path for path in home.rglob("*") if path.is_file()]  # nobody's images stay
 
 
 @pytest.fixture(scope="module")
@@ -215,7 +215,7 @@ def browser():
 
 def test_a_file_that_is_too_large_is_refused_by_the_server(address):
     # Not only by the page: anybody can send a request.
-    too_large = bytes(tersense.app.state.MOST_BYTES + 2**20)
+    too_large = bytes(tersense.app.state.MAX_BYTES + 2**20)
     answer = httpx.post(f"{address}gradio_api/upload", files={"files": ("a.png", too_large)})
     assert answer.status_code == 413
     answer = httpx.post(f"{address}gradio_api/upload", files={"files": ("a.png", b"small")})

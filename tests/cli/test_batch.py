@@ -27,14 +27,14 @@ def test_a_folder_goes_there_and_back(album, tmp_path, capsys):
     assert main(["sense", str(album), "-o", str(tmp_path / "y")]) == 0
     assert main(["reconstruct", str(tmp_path / "y"), "-o", str(tmp_path / "again")]) == 0
     imager = tersense.load("default")
-    picture = read_image(album / "deeper/b.png")
-    expected = imager.reconstruct(imager.sense(picture))
+    image = read_image(album / "deeper/b.png")
+    expected = imager.reconstruct(imager.sense(image))
     np.testing.assert_array_equal(read_image(tmp_path / "again/deeper/b.png"), expected)
     assert len(find_images(tmp_path / "again")) == 3
 
 
 def test_a_bad_file_is_named_at_the_end_and_the_others_are_done(album, tmp_path, capsys):
-    (album / "bad.png").write_text("no picture")
+    (album / "bad.png").write_text("no image")
     (album / "deeper/cut.png").write_bytes((album / "a.png").read_bytes()[:200])
     assert main(["sense", str(album), "-o", str(tmp_path / "y")]) == 1
     said = capsys.readouterr().err
@@ -88,7 +88,7 @@ def test_readout_models_are_recorded_in_the_file(album, tmp_path, capsys):
     header = Measurements.load(out).header
     assert (header.readout.bits, header.readout.noise, header.readout.seed) == (8, 2.5, 9)
     # 2 × 2 windows of 256 measurements for 40 × 50 pixels, 8 bits each
-    assert "4.096 bits a pixel" in capsys.readouterr().out
+    assert "4.096 bits per pixel" in capsys.readouterr().out
 
 
 def test_reading_ahead_keeps_the_order_and_stays_close(monkeypatch):
@@ -113,7 +113,7 @@ def test_results_that_would_collide_are_refused(tmp_path):
         plan_tasks(sources, tmp_path / "out", ".tsm", find_images)
 
 
-def test_a_picture_is_not_overwritten_by_its_own_measurements(album, capsys):
+def test_an_image_is_not_overwritten_by_its_own_measurements(album, capsys):
     before = (album / "a.png").read_bytes()
     assert main(["sense", str(album / "a.png"), "-o", str(album / "a.png")]) == 2
     assert (album / "a.png").read_bytes() == before

@@ -58,7 +58,7 @@ def test_evaluate_prints_and_writes_the_same_figures(capsys, tmp_path):
     assert code == 0
     for image in [*result["images"], result["mean"]]:
         assert f"{image['psnr']:.2f}" in out
-    assert "0.25 measurements a pixel" in out
+    assert "0.25 measurements per pixel" in out
 
 
 def test_evaluate_of_many_patches_prints_their_spread(capsys, tmp_path, rng):
@@ -74,7 +74,7 @@ def test_evaluate_of_many_patches_prints_their_spread(capsys, tmp_path, rng):
     assert out.count("\n") < 30
 
 
-def test_demo_writes_a_picture_and_a_table(capsys, tmp_path):
+def test_demo_writes_an_image_and_a_table(capsys, tmp_path):
     code, out, _ = run(capsys, "demo", "-o", tmp_path / "demo")
     assert code == 0
     assert "PSNR" in out
@@ -91,7 +91,7 @@ def test_models_lists_what_is_built_in(capsys):
 
 def test_info_states_the_figures(capsys):
     _, out, _ = run(capsys, "info", "paper-r25")
-    for figure in ("256 of 32×32", "51 a pattern", "13,056 additions", "14.75 KiB", "6,831,104"):
+    for figure in ("256 of 32×32", "51 per pattern", "13,056 additions", "14.75 KiB", "6,831,104"):
         assert figure in out
     assert tersense.load("paper-r25").patterns.hash[:20] in out
 
@@ -99,18 +99,18 @@ def test_info_states_the_figures(capsys):
 def test_info_states_the_figures_at_a_lower_rate(capsys):
     _, out, _ = run(capsys, "info", "flex", "--rate", 0.1)
     assert "102 of 32×32" in out
-    assert "0.09961 measurements a pixel" in out
+    assert "0.09961 measurements per pixel" in out
 
 
 def test_info_states_the_figures_of_a_measurement_file(capsys, tmp_path):
-    picture, camera = data.astronaut()[:100, :70], tersense.load("flex").at_rate(0.1)
-    y = camera.sense(picture, bits=10, noise=3, seed=7)
+    image, camera = data.astronaut()[:100, :70], tersense.load("flex").at_rate(0.1)
+    y = camera.sense(image, bits=10, noise=3, seed=7)
     y.save(tmp_path / "y.tsm")
     code, out, _ = run(capsys, "info", tmp_path / "y.tsm")
     assert code == 0
     count = f"{3 * 102 * 4 * 3:,}"
     for figure in (
-        "70×100, colour",
+        "70×100, color",
         "102 of 32×32",
         count,
         "10 bits",
@@ -233,7 +233,7 @@ def no_measurements(tmp_path):
     return ["reconstruct", tmp_path / "photo.png", "-o", tmp_path / "out.png"], "measurement file"
 
 
-def unknown_picture_format(tmp_path):
+def unknown_image_format(tmp_path):
     tersense.load("paper-r25").sense(np.zeros((8, 8), np.uint8)).save(tmp_path / "y.tsm")
     return ["reconstruct", tmp_path / "y.tsm", "-o", tmp_path / "out.xyz"], "ending in one of"
 
@@ -275,7 +275,7 @@ MISTAKES = [
     corrupt_image, missing_image, truncated_model, unknown_model, impossible_rate, rate_of_nothing,
     rate_that_is_no_number, output_in_a_missing_folder, output_that_is_a_folder,
     measurements_of_other_patterns, measurements_of_unknown_patterns, no_measurements,
-    unknown_picture_format, empty_folder, unknown_option, unknown_setting, missing_config,
+    unknown_image_format, empty_folder, unknown_option, unknown_setting, missing_config,
     no_training_data, no_gpu, export_into_a_folder_that_is_not_empty, impossible_lanes,
 ]  # fmt: skip
 

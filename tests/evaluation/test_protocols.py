@@ -32,9 +32,9 @@ def folder(tmp_path_factory):
 
 def test_own_geometry_is_one_reconstruction_clipped_and_not_rounded(imager, folder):
     result = evaluate_folder(imager, folder)
-    picture = data.camera()[100:196, 200:330]
-    estimate = imager.estimate(imager.sense(picture)).clip(0, 255)
-    expected = peak_signal_noise_ratio(picture.astype(float), estimate, data_range=255)
+    image = data.camera()[100:196, 200:330]
+    estimate = imager.estimate(imager.sense(image)).clip(0, 255)
+    expected = peak_signal_noise_ratio(image.astype(float), estimate, data_range=255)
     assert result["images"][0]["name"] == "camera"
     assert result["images"][0]["psnr"] == pytest.approx(expected, abs=1e-4)
 
@@ -53,9 +53,9 @@ def test_measurements_a_pixel_are_counted_not_assumed(imager, folder):
     assert result["rate"] == 0.25
 
 
-def average_slowly(imager, picture, stride):
+def average_slowly(imager, image, stride):
     """The paper's protocol with plain loops, border windows and all."""
-    extended = np.pad(picture, 32, mode="reflect")
+    extended = np.pad(image, 32, mode="reflect")
     total, count = np.zeros(extended.shape), np.zeros(extended.shape)
     for row in range(0, extended.shape[0] - 31, stride):
         for column in range(0, extended.shape[1] - 31, stride):
@@ -67,10 +67,10 @@ def average_slowly(imager, picture, stride):
 
 @pytest.mark.parametrize(("size", "stride"), [((40, 50), 8), ((33, 64), 16), ((20, 37), 7)])
 def test_overlapping_equals_plain_loops(imager, size, stride):
-    picture = data.camera()[200 : 200 + size[0], 150 : 150 + size[1]]
-    fast, taken = reconstruct_overlapping(imager, picture, stride)
+    image = data.camera()[200 : 200 + size[0], 150 : 150 + size[1]]
+    fast, taken = reconstruct_overlapping(imager, image, stride)
     # Windows may start anywhere in the mirrored border, but end inside it.
-    expected = average_slowly(imager, picture, stride)
+    expected = average_slowly(imager, image, stride)
     np.testing.assert_allclose(fast, expected, atol=2e-3)
     assert taken % 256 == 0
 
@@ -79,7 +79,7 @@ def test_overlapping_takes_many_more_measurements_and_says_so(imager, folder):
     result = evaluate_folder(imager, folder, stride=8)
     assert result["stride"] == 8
     assert result["rate"] == 0.25
-    # m/S² = 4 a pixel, and more at the border
+    # m/S² = 4 per pixel, and more at the border
     assert 4 < result["measurements_per_pixel"] < 10
     assert result["mean"]["psnr"] > evaluate_folder(imager, folder)["mean"]["psnr"]
 
@@ -115,16 +115,16 @@ def write_patches(path, patches):
     return path
 
 
-def test_patches_of_a_file_are_pictures_named_by_number(imager, tmp_path):
+def test_patches_of_a_file_are_images_named_by_number(imager, tmp_path):
     windows = [data.camera()[top : top + 32, 200:232] for top in (0, 150, 300)]
     for number, window in enumerate(windows):
         write_image(tmp_path / f"{number}.png", window)
     flat = np.stack(windows).reshape(3, 1024)
     patches = evaluate_folder(imager, write_patches(tmp_path / "p.h5", flat))
-    pictures = evaluate_folder(imager, tmp_path)
+    images = evaluate_folder(imager, tmp_path)
     assert patches["data"] == "p.h5"
     assert [image["name"] for image in patches["images"]] == ["0", "1", "2"]
-    for one, other in zip(patches["images"], pictures["images"], strict=True):
+    for one, other in zip(patches["images"], images["images"], strict=True):
         assert (one["psnr"], one["ssim"]) == pytest.approx((other["psnr"], other["ssim"]))
     assert patches["measurements_per_pixel"] == 0.25
 
@@ -150,15 +150,15 @@ def test_the_spread_is_that_of_the_images(imager, tmp_path):
 
 
 class Perfect:
-    """A camera that gives some pictures back exactly."""
+    """A camera that gives some images back exactly."""
 
     name, rows, rate, geometry = "perfect", 1, 0.25, Geometry(32, 32)
 
-    def capture(self, picture):
-        return picture + (picture.max() > 200) * 1.0, picture.size // 4
+    def capture(self, image):
+        return image + (image.max() > 200) * 1.0, image.size // 4
 
 
-def test_exact_pictures_are_counted_and_never_averaged_away(tmp_path):
+def test_exact_images_are_counted_and_never_averaged_away(tmp_path):
     levels = np.array([0, 0, 250, 250, 0], np.uint8)
     patches = np.broadcast_to(levels[:, None], (5, 1024))
     path = write_patches(tmp_path / "p.h5", patches)

@@ -90,5 +90,5 @@ def test_bench_train_counts_what_a_step_computes(tmp_path, capsys):
                  "--json", str(out)]) == 0  # fmt: skip
     result = json.loads(out.read_text())
     assert result["pixels_per_second"] == pytest.approx(2 * 64**2 / result["seconds_a_step"])
-    # The convolutions alone, forwards, need 2·9·8·8/4 operations a pixel each, five a phase.
+    # The convolutions alone, forwards, need 2·9·8·8/4 operations per pixel each, five a phase.
     assert result["flops_a_pixel"] > 3 * 2 * 5 * 288

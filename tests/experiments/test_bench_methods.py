@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 import torch
 from skimage import data
-from tersense.reconstruction.solvers.spgl1 import Spgl1Imager
 
 from tersense.cli.program import main
 from tersense.errors import TersenseError
 from tersense.experiments.bench import methods as bench_methods
 from tersense.io.images import write_image
-from tersense.reconstruction.classical import ClassicalImager
+from tersense.models.imager import Imager
 from tersense.sensing.patterns import random_patterns
 
 EVERY = ["paper-r25", "O-NL-SDA", "BP, gap 1e-3", "BP, gap 1e-4", "TV, gap 1e-3", "BP by spgl1"]
@@ -44,11 +43,11 @@ def test_bench_methods_writes_table_json_and_plot(tmp_path, capsys):
 
 
 def test_spgl1_agrees_with_our_solver_and_puts_windows_in_their_places():
-    picture = np.ascontiguousarray(data.camera()[100:116, 200:224])
+    image = np.ascontiguousarray(data.camera()[100:116, 200:224])
     patterns = random_patterns(16, 8)
-    theirs, ours = Spgl1Imager(patterns), ClassicalImager(patterns)
-    y = ours.sense_planes(torch.from_numpy(picture)[None])
-    estimates = [camera.capture(picture)[0] for camera in (theirs, ours)]
+    theirs, ours = Imager.untrained(patterns, "spgl1"), Imager.untrained(patterns, "bp")
+    y = ours.sense_planes(torch.from_numpy(image)[None])
+    estimates = [camera.capture(image)[0] for camera in (theirs, ours)]
     assert np.abs(estimates[0] - estimates[1]).mean() < 2  # a window out of place: above 20
     norms = [np.abs(_dct(e.reshape(2, 8, 3, 8).swapaxes(1, 2))).sum() for e in estimates]
     assert norms[0] == pytest.approx(norms[1], rel=5e-3)
@@ -58,7 +57,7 @@ def test_spgl1_agrees_with_our_solver_and_puts_windows_in_their_places():
 
 
 def test_spgl1_is_given_whole_windows_only():
-    camera = Spgl1Imager(random_patterns(4, 8))
+    camera = Imager.untrained(random_patterns(4, 8), "spgl1")
     with pytest.raises(TersenseError, match="whole windows of 8×8"):
         camera.estimate_planes(torch.zeros(1, 4, 2, 1), (12, 8))
 
@@ -80,16 +79,16 @@ def test_the_compared_networks_have_the_sizes_of_the_tables():
 
 
 def test_the_tolerance_reaches_the_solver():
-    picture = np.ascontiguousarray(data.camera()[100:132, 200:232])
-    rough, exact = (ClassicalImager(random_patterns(64), tolerance=t) for t in (0.3, 1e-4))
-    atoms = [np.abs(_dct(camera.capture(picture)[0])).sum() for camera in (rough, exact)]
+    image = np.ascontiguousarray(data.camera()[100:132, 200:232])
+    rough, exact = (Imager.untrained(random_patterns(64), "bp", tolerance=t) for t in (0.3, 1e-4))
+    atoms = [np.abs(_dct(camera.capture(image)[0])).sum() for camera in (rough, exact)]
     assert atoms[1] < 0.999 * atoms[0]
 
 
-def _dct(picture):
+def _dct(image):
     from scipy.fft import dctn
 
-    return dctn(picture.astype(np.float64), axes=(-2, -1), norm="ortho")
+    return dctn(image.astype(np.float64), axes=(-2, -1), norm="ortho")
 
 
 @pytest.mark.parametrize(
@@ -108,7 +107,7 @@ def test_impossible_requests_are_one_line(capsys, arguments, message):
     assert error.count("\n") == 1
 
 
-def test_pictures_that_are_too_small_are_refused(tmp_path, capsys):
+def test_images_that_are_too_small_are_refused(tmp_path, capsys):
     write_image(tmp_path / "small.png", data.camera()[:255, :300])
     assert main(["bench", "methods", str(tmp_path)]) == 2
     assert "300×255 pixels; at least 256×256" in capsys.readouterr().err

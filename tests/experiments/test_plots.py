@@ -143,7 +143,7 @@ def test_a_broken_log_is_named_with_its_line(run, refused):
 
 
 @pytest.mark.parametrize("stride", [8, 4, 3, 2])
-def test_coverage_is_what_the_operator_does_in_the_middle_of_a_picture(rng, stride):
+def test_coverage_is_what_the_operator_does_in_the_middle_of_an_image(rng, stride):
     phi = rng.integers(-1, 2, (5, 8, 8)).astype(np.int8)
     import torch
 
@@ -159,23 +159,23 @@ def test_a_sheet_shows_every_entry_of_every_pattern(rng):
     phi = rng.integers(-1, 2, (7, 4, 4)).astype(np.int8)
     sheet = draw_pattern_sheet(phi, columns=3, scale=1)
     assert sheet.shape == (3 * 4 + 2 * 2, 3 * 4 + 2 * 2, 3)
-    colours = {-1: (33, 92, 168), 0: (235, 235, 235), 1: (214, 96, 32)}
+    colors = {-1: (33, 92, 168), 0: (235, 235, 235), 1: (214, 96, 32)}
     fifth = sheet[6:10, 6:10]  # second row, second column
     for place in np.ndindex(4, 4):
-        assert tuple(fifth[place]) == colours[int(phi[4][place])]
+        assert tuple(fifth[place]) == colors[int(phi[4][place])]
 
 
 def test_measurements_are_drawn_around_middle_gray():
     values = np.array([[[0, 10, -10]], [[0, 0, 1000]]], np.int16)
-    picture = draw_measurements(values, columns=1)
+    image = draw_measurements(values, columns=1)
     side = 64 // 3
-    assert picture.shape == (2 * side + 2, 3 * side, 3)
-    assert picture[0, ::side, 0].tolist() == [128, 255, 0]
-    assert picture[-1, ::side, 0].tolist() == [128, 128, 255]
-    assert draw_measurements(np.stack([values] * 3), columns=1).shape == picture.shape
+    assert image.shape == (2 * side + 2, 3 * side, 3)
+    assert image[0, ::side, 0].tolist() == [128, 255, 0]
+    assert image[-1, ::side, 0].tolist() == [128, 128, 255]
+    assert draw_measurements(np.stack([values] * 3), columns=1).shape == image.shape
 
 
-def test_every_plot_command_leaves_a_picture(tmp_path, run, capsys):
+def test_every_plot_command_leaves_an_image(tmp_path, run, capsys):
     table = make_table(tmp_path / "t.json", "sparsity", [(0.25, 0.05, 30), (0.25, 0.5, 29)], 27.0)
     photo = tmp_path / "photo.png"
     write_image(photo, data.astronaut()[:70, 100:205])

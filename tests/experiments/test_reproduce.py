@@ -179,7 +179,7 @@ def test_results_of_another_protocol_are_not_mixed_in(folders, tmp_path):
 
 
 @pytest.mark.parametrize("which", ["train", "test"])
-def test_results_on_other_pictures_of_the_same_folder_are_not_mixed_in(folders, tmp_path, which):
+def test_results_on_other_images_of_the_same_folder_are_not_mixed_in(folders, tmp_path, which):
     train, test = tmp_path / "photos", tmp_path / "Set"
     shutil.copytree(folders[0], train)
     shutil.copytree(folders[1], test)
@@ -188,11 +188,11 @@ def test_results_on_other_pictures_of_the_same_folder_are_not_mixed_in(folders, 
     run_table("rates", options, lambda text: None, experiments)
     run_table("rates", options, lambda text: None, experiments)
     write_image({"train": train / "c.png", "test": test / "moon.png"}[which], data.camera())
-    with pytest.raises(TersenseError, match=r"other settings, data or protocol \(pictures\)"):
+    with pytest.raises(TersenseError, match=r"other settings, data or protocol \(images\)"):
         run_table("rates", options, lambda text: None, experiments)
 
 
-def test_results_of_before_pictures_were_noted_still_count(folders, tmp_path):
+def test_results_of_before_images_were_noted_still_count(folders, tmp_path):
     experiments = TABLES["rates"]()[:1]
     options = quick(folders, tmp_path)
     run_table("rates", options, lambda text: None, experiments)

@@ -61,15 +61,15 @@ def shipped(tmp_path):
     return imager, tmp_path / "c"
 
 
-def test_the_vectors_and_pictures_of_any_size_are_sensed_as_sense_does(exported):
+def test_the_vectors_and_images_of_any_size_are_sensed_as_sense_does(exported):
     imager, folder = exported
     assert ": 0 wrong" in run(folder, "make", "test")
     for height, width in ((1, 1), (33, 70), (64, 32)):
-        picture = data.camera()[100 : 100 + height, 200 : 200 + width]
-        write_image(folder / "picture.pgm", picture)
-        printed = run(folder, "./encoder", "picture.pgm")
+        image = data.camera()[100 : 100 + height, 200 : 200 + width]
+        write_image(folder / "image.pgm", image)
+        printed = run(folder, "./encoder", "image.pgm")
         assert printed.startswith(f"# height={height} width={width}\n")
-        y = imager.sense(picture).values
+        y = imager.sense(image).values
         np.testing.assert_array_equal(read_table(printed, y.shape), y)
 
 
@@ -85,10 +85,10 @@ def test_raw_windows_come_from_standard_input(shipped, rng):
 def test_a_cortex_m4_measures_the_same(exported):
     imager, folder = exported
     assert ": 0 wrong" in run(folder, "make", "cortex-m4")
-    picture = data.camera()[50:97, 60:125]
-    write_image(folder / "picture.pgm", picture)
-    y = imager.sense(picture).values
-    np.testing.assert_array_equal(read_table(on_cortex_m4(folder, "picture.pgm"), y.shape), y)
+    image = data.camera()[50:97, 60:125]
+    write_image(folder / "image.pgm", image)
+    y = imager.sense(image).values
+    np.testing.assert_array_equal(read_table(on_cortex_m4(folder, "image.pgm"), y.shape), y)
 
 
 @pytest.mark.parametrize("target", ["test", "cortex-m4"])

@@ -44,12 +44,12 @@ def read_frames(folder, form, plan):
     return np.stack(bits[:count])
 
 
-def expose(folder, form, picture, rng):
+def expose(folder, form, image, rng):
     """Simulate the device: return readings (E, detectors), NaN where there is no detector."""
     plan, tables = json.loads((folder / "plan.json").read_text()), np.load(folder / "plan.npz")
     scale, (top, left) = plan["plan"]["scale"], plan["origin"]
-    scene = rng.integers(0, 256, MIRRORS)  # light falls beside the picture too
-    bright = np.kron(picture, np.ones((scale, scale), int))
+    scene = rng.integers(0, 256, MIRRORS)  # light falls beside the image too
+    bright = np.kron(image, np.ones((scale, scale), int))
     scene[top : top + bright.shape[0], left : left + bright.shape[1]] = bright
     frames = read_frames(folder, form, plan)
     assert frames.shape == (plan["exposures"], *MIRRORS)
@@ -79,11 +79,11 @@ def combine(folder, readings, shape):
 def test_the_mirrors_measure_what_sense_does(tmp_path, rng, camera, geometry, size, scale):
     imager = random_camera(*geometry)
     folder = tmp_path / "frames"
-    manifest, _ = export("patterns", imager, folder, camera=camera, mirrors=MIRRORS, picture=size,
+    manifest, _ = export("patterns", imager, folder, camera=camera, mirrors=MIRRORS, image=size,
                          scale=scale, formats=["npy"])  # fmt: skip
-    picture = data.camera()[100 : 100 + size[0], 200 : 200 + size[1]]
-    y = imager.sense(picture).values
-    readings = expose(folder, "npy", picture, rng)
+    image = data.camera()[100 : 100 + size[0], 200 : 200 + size[1]]
+    y = imager.sense(image).values
+    readings = expose(folder, "npy", image, rng)
     np.testing.assert_array_equal(combine(folder, readings, y.shape), y)
     plan = Plan(**manifest.details["plan"])
     np.testing.assert_array_equal(plan.measurements(readings), y)
@@ -91,7 +91,7 @@ def test_the_mirrors_measure_what_sense_does(tmp_path, rng, camera, geometry, si
 
 def test_every_format_shows_the_same_frames(tmp_path, rng):
     imager = random_camera(7, 8, 4)
-    options = {"mirrors": MIRRORS, "picture": (13, 22), "planes": "BRG"}
+    options = {"mirrors": MIRRORS, "image": (13, 22), "planes": "BRG"}
     forms = ["png", "bits", "bitmaps", "npy"]
     export("patterns", imager, tmp_path / "frames", formats=forms, **options)
     plan = json.loads((tmp_path / "frames/plan.json").read_text())
@@ -103,18 +103,18 @@ def test_every_format_shows_the_same_frames(tmp_path, rng):
         np.testing.assert_array_equal(frames[form], frames["npy"])
 
 
-@pytest.mark.parametrize("picture", [(8, 8), (64, 64), (80, 112)])
-def test_an_array_needs_two_frames_a_pattern_whatever_the_size_of_the_picture(tmp_path, picture):
+@pytest.mark.parametrize("image", [(8, 8), (64, 64), (80, 112)])
+def test_an_array_needs_two_frames_a_pattern_whatever_the_size_of_the_image(tmp_path, image):
     for geometry, sets in (((6, 8, 8), 1), ((6, 8, 4), 4), ((6, 8, 2), 16)):
         folder = tmp_path / f"sets-{sets}"
-        export("patterns", random_camera(*geometry), folder, mirrors=MIRRORS, picture=picture,
+        export("patterns", random_camera(*geometry), folder, mirrors=MIRRORS, image=image,
                formats=["bits"])  # fmt: skip
-        used = min(sets, -(-picture[0] // geometry[2]) * -(-picture[1] // geometry[2]))
+        used = min(sets, -(-image[0] // geometry[2]) * -(-image[1] // geometry[2]))
         assert json.loads((folder / "plan.json").read_text())["exposures"] == 2 * 6 * used
 
 
 def test_windows_of_a_set_do_not_overlap(tmp_path):
-    export("patterns", random_camera(2, 7, 3), tmp_path / "f", mirrors=MIRRORS, picture=(40, 50),
+    export("patterns", random_camera(2, 7, 3), tmp_path / "f", mirrors=MIRRORS, image=(40, 50),
            scale=1)  # fmt: skip
     detectors = np.load(tmp_path / "f/plan.npz")["detectors"]
     for group in set(detectors[:, 0]):
@@ -128,10 +128,10 @@ def test_windows_of_a_set_do_not_overlap(tmp_path):
 
 def test_the_report_counts_the_lit_mirrors(tmp_path):
     _, facts = export("patterns", random_camera(300, 8, 4), tmp_path / "f", mirrors=MIRRORS,
-                      picture=(13, 22), scale=4, formats=["npy"])  # fmt: skip
+                      image=(13, 22), scale=4, formats=["npy"])  # fmt: skip
     lit = np.load(tmp_path / "f/frames.npy").mean()
     assert (
-        f"{lit * 90 * 113 / (13 * 22 * 16):.2%} of the picture's, {lit:.2%} of all"
+        f"{lit * 90 * 113 / (13 * 22 * 16):.2%} of the image's, {lit:.2%} of all"
         in (facts["lit mirrors"])
     )
     assert facts["exposures"].startswith("2,400")
@@ -154,14 +154,14 @@ def test_the_defaults_fill_the_device(tmp_path):
     ("options", "said"),
     [
         ({"camera": "triple"}, ["triple", "array, single"]),
-        ({"picture": (100, 10)}, ["10×100", "does not fit", "113×90"]),
-        ({"picture": (10, 10), "scale": 10}, ["10×10 mirrors", "does not fit"]),
+        ({"image": (100, 10)}, ["10×100", "does not fit", "113×90"]),
+        ({"image": (10, 10), "scale": 10}, ["10×10 mirrors", "does not fit"]),
         ({"scale": 20}, ["every 8 pixels", "smaller scale"]),
         ({"scale": -1}, ["scale"]),
         ({"formats": ["gif"]}, ["gif", "png, bits, npy, bitmaps"]),
         ({"formats": []}, ["nothing"]),
         ({"planes": "RGG"}, ["RGG"]),
-        ({"camera": "single", "picture": (90, 113), "mirrors": (900, 1130), "scale": 1},
+        ({"camera": "single", "image": (90, 113), "mirrors": (900, 1130), "scale": 1},
          ["exposures", "100,000"]),
         ({"mirrors": (10**6, 10**6), "formats": ["npy"]}, ["GiB", "fewer formats"]),
     ],

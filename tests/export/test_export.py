@@ -5,13 +5,13 @@ import types
 
 import numpy as np
 import pytest
-from tersense.export.costs import cost_rows
 
 import tersense.export.base
 from tersense.export.base import KINDS, Outcome, export
 from tersense.export.test_vectors import make_vectors, photograph
 from tersense.io.images import PHOTOGRAPH, read_gray
 from tersense.measurements.manifest import Manifest
+from tersense.models.info import cost_rows
 from tersense.models.zoo import load
 from tersense.sensing.patterns import Patterns
 
@@ -21,7 +21,7 @@ def plain_kind(monkeypatch):
     """A kind of export that writes one file, or fails halfway."""
 
     def write(imager, vectors, folder, fail=False):
-        (folder / "artefact.txt").write_text("half")
+        (folder / "artifact.txt").write_text("half")
         if fail:
             raise RuntimeError("stop")
         return Outcome({"answer": 42}, {"answer": "42"})
@@ -100,8 +100,8 @@ def test_a_damaged_manifest_is_refused(tmp_path, small_imager, plain_kind, refus
 
 def test_a_changed_file_is_noticed_unless_nobody_asks(tmp_path, small_imager, plain_kind, refused):
     manifest, _ = export(plain_kind, small_imager, tmp_path / "out")
-    (tmp_path / "out/artefact.txt").write_text("hal!")
-    with refused("artefact.txt", "changed"):
+    (tmp_path / "out/artifact.txt").write_text("hal!")
+    with refused("artifact.txt", "changed"):
         Manifest.read(tmp_path / "out")
     assert Manifest.read(tmp_path / "out", check_files=False) == manifest
 

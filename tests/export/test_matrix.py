@@ -35,7 +35,7 @@ def test_matlab_finds_pattern_k_as_a_matrix_and_as_a_row(exported, rng):
     assert (variables["stride"], variables["mean"]) == (8, 116.18)
 
 
-def test_the_picture_shows_every_pattern_in_its_colours(exported):
+def test_the_image_shows_every_pattern_in_its_colors(exported):
     imager, folder = exported
     sheet = np.array(Image.open(folder / "patterns.png").convert("RGB"))
     orange = (sheet == (214, 96, 32)).all(axis=2).sum()

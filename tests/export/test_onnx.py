@@ -33,8 +33,8 @@ class NoOptions:
     """Nothing to choose."""
 
 
-class WholePicture(Reconstructor):
-    """Step towards the measurements and convolve, twice, on the picture as a whole."""
+class WholeImage(Reconstructor):
+    """Step towards the measurements and convolve, twice, on the image as a whole."""
 
     registered_name = "whole"
     Options = NoOptions
@@ -45,30 +45,30 @@ class WholePicture(Reconstructor):
             torch.nn.Conv2d(1, 1, 3, padding=1, padding_mode="reflect") for _ in range(2)
         )
 
-    def forward(self, y, operator, size):
-        picture = operator.adjoint(y, size) / 50
+    def forward(self, y, operator, size, readout=None, counts=None):
+        image = operator.adjoint(y, size) / 50
         for step in self.steps:
-            towards = operator.adjoint(y - operator.forward(picture), size)
-            picture = picture + step((picture + towards / 50)[:, None])[:, 0]
-        return picture
+            towards = operator.adjoint(y - operator.forward(image), size)
+            image = image + step((image + towards / 50)[:, None])[:, 0]
+        return image
 
 
-class Solving(WholePicture):
+class Solving(WholeImage):
     """Solve with ΦΦᵀ: by an inverse that is made once, because ONNX has no such operation."""
 
     inverse = None
 
-    def forward(self, y, operator, size):
+    def forward(self, y, operator, size, readout=None, counts=None):
         if self.inverse is None:
             phi = operator.phi.flatten(1)
             self.inverse = torch.linalg.inv(phi @ phi.T + torch.eye(len(phi)))
         return operator.adjoint(torch.einsum("rs,nshw->nrhw", self.inverse, y), size)
 
 
-class Choosy(WholePicture):
+class Choosy(WholeImage):
     """Decide by the values, which no exporter can follow."""
 
-    def forward(self, y, operator, size):
+    def forward(self, y, operator, size, readout=None, counts=None):
         return operator.adjoint(y if y.sum() > 0 else -y, size)
 
 
@@ -86,8 +86,8 @@ CAMERAS = {
     "sda, lapped": lambda: with_network(
         (5, 16, 8), lambda g, m: SdaReconstructor(g, m, SdaOptions())
     ),
-    "whole picture, blocks": lambda: with_network((9, 8, 8), WholePicture),
-    "whole picture, lapped": lambda: with_network((5, 16, 8), WholePicture),
+    "whole image, blocks": lambda: with_network((9, 8, 8), WholeImage),
+    "whole image, lapped": lambda: with_network((5, 16, 8), WholeImage),
     "with an inverse, lapped": lambda: with_network((5, 16, 8), Solving),
 }
 
@@ -103,11 +103,11 @@ def test_the_sensor_is_exact_at_every_size(geometry, rng):
     model = sensor_model(imager.patterns)
     stride = geometry[2]
     for size in [*SIZES, *((2 * stride + k, 3 * stride - k) for k in range(stride))]:
-        pictures = rng.choice(np.array([0, 1, 254, 255], np.uint8), (2, *size))
-        y = run(model, picture=pictures)
+        images = rng.choice(np.array([0, 1, 254, 255], np.uint8), (2, *size))
+        y = run(model, image=images)
         assert y.dtype == np.int32
-        for own, picture in zip(y, pictures, strict=True):
-            np.testing.assert_array_equal(own, imager.sense(picture).values)
+        for own, image in zip(y, images, strict=True):
+            np.testing.assert_array_equal(own, imager.sense(image).values)
 
 
 @pytest.mark.parametrize("build", CAMERAS.values(), ids=CAMERAS.keys())
@@ -119,11 +119,11 @@ def test_the_reconstructor_agrees_at_every_size(tmp_path, build):
     assert shapes == {
         "y": ["n", len(imager.patterns), "h", "w"],
         "inside": ["height", "width"],
-        "picture": ["n", "height", "width"],
+        "image": ["n", "height", "width"],
     }
     for height, width in SIZES if "mlp" in imager.reconstructor.registered_name else SIZES[:2]:
-        picture = data.astronaut()[:height, 100 : 100 + width]
-        y = imager.sense(picture)
+        image = data.astronaut()[:height, 100 : 100 + width]
+        y = imager.sense(image)
         inputs = {"y": y.values.astype(np.float32), "inside": np.ones((height, width), np.uint8)}
         again = session.run(None, inputs)[0]
         np.testing.assert_allclose(again.transpose(1, 2, 0), imager.estimate(y), atol=0.01)

@@ -30,15 +30,15 @@ def simulate(folder, stall=50, seed=1):
     return int(verdict[1]), np.loadtxt(folder / "y.txt", dtype=np.int64)
 
 
-def sense_all(imager, pictures):
-    """Return the measurements of pictures in the order in which the encoder gives them."""
+def sense_all(imager, images):
+    """Return the measurements of images in the order in which the encoder gives them."""
     return np.concatenate(
-        [imager.sense(picture).values.transpose(1, 2, 0).ravel() for picture in pictures]
+        [imager.sense(image).values.transpose(1, 2, 0).ravel() for image in images]
     )
 
 
 def read_test(folder):
-    """Return the pictures (N, H, V) of the testbench, as its files have them."""
+    """Return the images (N, H, W) of the testbench, as its files have them."""
     text = (folder / "test_sizes.vh").read_text()
     sizes = {name: int(value) for name, value in re.findall(r"localparam (\w+) = (\d+);", text)}
     pixels = [int(word, 16) for word in (folder / "test_pixels.mem").read_text().split()]
@@ -107,7 +107,7 @@ FAULTS = {
     "forwarding": (BLOCKS, "lane", "repeated ? previous : loaded", "loaded"),
     "first touch": (BLOCKS, "lane", "starting <= first", "starting <= 1'b0"),
     "sign": (BLOCKS, "lane", "subtract ? negative : positive", "positive"),
-    "border": (LAPPED, "scan", "in_picture ? pixel : 8'd0", "pixel"),
+    "border": (LAPPED, "scan", "in_image ? pixel : 8'd0", "pixel"),
     "window that is not there": (LAPPED, "scan", "&& window_across < ACROSS", ""),
     "window rows that take turns": (LAPPED, "scan", "turn >= b ? turn - b", "b >= 0 ? turn"),
     "held input": (LAPPED, "scan", "job_ready && pixel_last", "job_ready"),
@@ -202,8 +202,8 @@ def test_no_geometry_needs_a_multiplier(tmp_path, stride, lanes):
 def test_the_synthesized_netlist_gives_the_same_measurements(tmp_path, lanes):
     imager, folder = random_camera(12, 8, 4), tmp_path / "out"
     export("verilog", imager, folder, lanes=lanes)
-    pictures = read_test(folder)
-    size = f"-set WIDTH {pictures.shape[2]} -set HEIGHT {pictures.shape[1]}"
+    images = read_test(folder)
+    size = f"-set WIDTH {images.shape[2]} -set HEIGHT {images.shape[1]}"
     cells = synthesize(folder, f"chparam {size} encoder; synth_ice40")
     assert cells["SB_RAM40_4K"] > 0
     bench = (folder / "testbench.v").read_text()
@@ -212,4 +212,4 @@ def test_the_synthesized_netlist_gives_the_same_measurements(tmp_path, lanes):
     defaults = "-DNO_ICE40_DEFAULT_ASSIGNMENTS"
     run_tool(folder, "iverilog", defaults, "-o", "sim", "bench.v", "netlist.v", str(models))
     _, y = simulate(folder)
-    np.testing.assert_array_equal(y, sense_all(imager, pictures))
+    np.testing.assert_array_equal(y, sense_all(imager, images))

@@ -11,12 +11,12 @@ import torch
 from skimage import data
 
 import tersense
-from tersense.interop.deepinv import Readout, TernaryPhysics, TernaryReconstructor
+from tersense.interop.deepinv import ReadoutModel, TernaryPhysics, TernaryReconstructor
 from tersense.sensing.patterns import random_patterns
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
-# (m, window, density, stride, picture): whole blocks, cut ones, one smaller than a window, lapped
+# (m, window, density, stride, image): whole blocks, cut ones, one smaller than a window, lapped
 # windows of several overlaps, an odd window, and cut windows with more patterns than pixels.
 CAMERAS = [
     (20, 8, 0.2, 8, (16, 24)),
@@ -62,18 +62,18 @@ def test_the_norm_is_one(camera):
     )
 
 
-def test_without_normalising_it_is_the_camera_itself(small_imager):
-    picture = data.camera()[100:129, 200:250]
+def test_without_normalizing_it_is_the_camera_itself(small_imager):
+    image = data.camera()[100:129, 200:250]
     physics = TernaryPhysics(small_imager.patterns, (1, 29, 50), normalize=False)
-    y = physics(torch.from_numpy(picture)[None, None].float())
-    np.testing.assert_array_equal(y[0, 0].numpy(), small_imager.sense(picture).values)
+    y = physics(torch.from_numpy(image)[None, None].float())
+    np.testing.assert_array_equal(y[0, 0].numpy(), small_imager.sense(image).values)
 
 
 def test_the_inverse_is_that_of_moore_and_penrose(camera):
     physics = make(camera).double()
-    picture = (1, *camera[-1])
-    forward = as_matrix(physics.A, picture)
-    measured = tuple(physics.A(torch.zeros(1, *picture, dtype=torch.float64)).shape[1:])
+    image = (1, *camera[-1])
+    forward = as_matrix(physics.A, image)
+    measured = tuple(physics.A(torch.zeros(1, *image, dtype=torch.float64)).shape[1:])
     inverse = as_matrix(lambda y: physics.A_dagger(y, tol=1e-13), measured)
     for product in (forward @ inverse, inverse @ forward):
         np.testing.assert_allclose(product, product.T, atol=1e-8)
@@ -123,7 +123,7 @@ def test_noise_comes_before_the_readout(small_imager):
     physics.noise_model = dinv.physics.GaussianNoise(sigma)
     noise = physics.to_camera(physics(x) - physics.A(x))
     assert float(noise.std()) == pytest.approx(4, rel=0.05)  # in pixel values
-    physics.sensor_model = Readout(physics, bits=6)
+    physics.sensor_model = ReadoutModel(physics, bits=6)
     codes = physics.to_camera(physics(x)) / physics.sensor_model.step
     torch.testing.assert_close(codes, codes.round(), atol=1e-3, rtol=0)
     assert len(codes.round().unique()) <= 2**6 - 1
@@ -131,35 +131,35 @@ def test_noise_comes_before_the_readout(small_imager):
 
 @pytest.mark.parametrize("bits", [2, 5, 12, 32])
 def test_the_readout_is_that_of_the_camera(small_imager, bits):
-    picture = data.coffee()[50:113, 90:151]
+    image = data.coffee()[50:113, 90:151]
     physics = TernaryPhysics(small_imager.patterns, (3, 63, 61))
-    physics.sensor_model = Readout(physics, bits)
-    x = torch.from_numpy(picture).movedim(-1, 0)[None].double() / 255
-    measured = small_imager.sense(picture, bits=bits)
+    physics.sensor_model = ReadoutModel(physics, bits)
+    x = torch.from_numpy(image).movedim(-1, 0)[None].double() / 255
+    measured = small_imager.sense(image, bits=bits)
     expected = measured.values * measured.header.readout.step
     np.testing.assert_allclose(physics.to_camera(physics.double()(x))[0].numpy(), expected,
                                rtol=1e-5, atol=1e-3)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["paper-r25", "block-r25"])
-@pytest.mark.parametrize("colour", [False, True])
-def test_our_networks_give_in_deepinv_what_they_give_here(name, colour):
+@pytest.mark.parametrize("color", [False, True])
+def test_our_networks_give_in_deepinv_what_they_give_here(name, color):
     imager = tersense.load(name)
-    picture = data.coffee()[50:120, 90:190]
-    picture = picture if colour else picture[..., 0]
-    channels = 3 if colour else 1
-    measurements = imager.sense(picture)
+    image = data.coffee()[50:120, 90:190]
+    image = image if color else image[..., 0]
+    channels = 3 if color else 1
+    measurements = imager.sense(image)
     physics = TernaryPhysics(imager.patterns, (channels, 70, 100))
     with torch.no_grad():
         x = TernaryReconstructor(imager)(physics.from_camera(measurements), physics)
-    planes = x[0].movedim(0, -1).numpy() if colour else x[0, 0].numpy()
+    planes = x[0].movedim(0, -1).numpy() if color else x[0, 0].numpy()
     np.testing.assert_allclose(255 * planes, imager.estimate(measurements), atol=0.02)
 
 
 def test_deepinv_evaluates_our_network(small_imager):
     physics = TernaryPhysics(small_imager.patterns, (1, 40, 40))
-    pictures = torch.from_numpy(data.camera()[:40, :400]).float().div(255).split(40, dim=1)
-    pairs = [(picture[None], physics(picture[None, None])[0]) for picture in pictures]
+    images = torch.from_numpy(data.camera()[:40, :400]).float().div(255).split(40, dim=1)
+    pairs = [(image[None], physics(image[None, None])[0]) for image in images]
     model = TernaryReconstructor(small_imager)
     figures = dinv.test(
         model, torch.utils.data.DataLoader(pairs, batch_size=5), physics,
@@ -168,8 +168,8 @@ def test_deepinv_evaluates_our_network(small_imager):
     from tersense.evaluation.metrics import psnr
 
     own = []
-    for picture in pictures:
-        pixels = (255 * picture).round().to(torch.uint8).numpy()
+    for image in images:
+        pixels = (255 * image).round().to(torch.uint8).numpy()
         own.append(psnr(small_imager.estimate(small_imager.sense(pixels)), pixels))
     assert figures["PSNR"] == pytest.approx(np.mean(own), abs=0.01)
 

@@ -19,9 +19,9 @@ def patterns_and_size(request):
 
 def test_it_is_the_operator(patterns_and_size, rng):
     patterns, size = patterns_and_size
-    picture = rng.integers(0, 256, size)
-    expected = sense_slowly(picture, patterns.phi, patterns.stride)
-    y = TernaryOperator(patterns, size) @ picture.ravel()
+    image = rng.integers(0, 256, size)
+    expected = sense_slowly(image, patterns.phi, patterns.stride)
+    y = TernaryOperator(patterns, size) @ image.ravel()
     np.testing.assert_array_equal(y, expected.ravel())
 
 
@@ -50,7 +50,7 @@ def test_it_has_the_precision_that_is_asked_for():
     assert (operator @ np.ones(81)).dtype == np.float32
 
 
-def test_what_is_no_picture_is_refused():
+def test_what_is_no_image_is_refused():
     operator = TernaryOperator(random_patterns(4, 8), (8, 8))
     with pytest.raises(TypeError, match="real"):
         operator @ (1j * np.ones(64))

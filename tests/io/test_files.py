@@ -31,7 +31,7 @@ def test_the_target_does_not_change_before_the_block_ends(tmp_path):
 
 
 def test_the_temporary_file_has_the_targets_suffix_and_folder(tmp_path):
-    with written_whole(tmp_path / "picture.png") as partial:
+    with written_whole(tmp_path / "image.png") as partial:
         assert partial.suffix == ".png"
         assert partial.parent == tmp_path
 

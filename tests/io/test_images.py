@@ -5,11 +5,11 @@ import zlib
 import numpy as np
 import pytest
 from PIL import Image
-from skimage import data as pictures
+from skimage import data as images
 
 from tersense.errors import TersenseError
 from tersense.io.images import (
-    check_picture,
+    check_image,
     find_images,
     from_planes,
     mirror_border,
@@ -28,7 +28,7 @@ def gray(rng):
 
 
 @pytest.fixture
-def colour(rng):
+def color(rng):
     return rng.integers(0, 256, (13, 9, 3), dtype=np.uint8)
 
 
@@ -44,21 +44,21 @@ def encode(array, format, **options):
 
 def test_gray_is_read_as_it_is(tmp_path, gray):
     Image.fromarray(gray).save(tmp_path / "a.png")
-    picture = read_image(tmp_path / "a.png")
-    assert picture.dtype == np.uint8
-    np.testing.assert_array_equal(picture, gray)
+    image = read_image(tmp_path / "a.png")
+    assert image.dtype == np.uint8
+    np.testing.assert_array_equal(image, gray)
 
 
-def test_colour_is_read_as_it_is(tmp_path, colour):
-    Image.fromarray(colour).save(tmp_path / "a.png")
-    np.testing.assert_array_equal(read_image(str(tmp_path / "a.png")), colour)
+def test_color_is_read_as_it_is(tmp_path, color):
+    Image.fromarray(color).save(tmp_path / "a.png")
+    np.testing.assert_array_equal(read_image(str(tmp_path / "a.png")), color)
 
 
 @pytest.mark.parametrize("shade", [0, 128, 255])
-def test_transparency_is_dropped_from_colour(tmp_path, colour, shade):
-    alpha = np.full((*colour.shape[:2], 1), shade, np.uint8)
-    Image.fromarray(np.concatenate([colour, alpha], axis=2)).save(tmp_path / "a.png")
-    np.testing.assert_array_equal(read_image(tmp_path / "a.png"), colour)
+def test_transparency_is_dropped_from_color(tmp_path, color, shade):
+    alpha = np.full((*color.shape[:2], 1), shade, np.uint8)
+    Image.fromarray(np.concatenate([color, alpha], axis=2)).save(tmp_path / "a.png")
+    np.testing.assert_array_equal(read_image(tmp_path / "a.png"), color)
 
 
 def test_transparency_is_dropped_from_gray(tmp_path, gray):
@@ -98,11 +98,11 @@ def test_sixteen_bit_pgm_keeps_its_upper_eight_bits(tmp_path):
     np.testing.assert_array_equal(read_image(tmp_path / "a.pgm"), [[0, 0, 1], [128, 255, 255]])
 
 
-def test_a_cmyk_jpeg_is_read_as_its_colours(tmp_path):
+def test_a_cmyk_jpeg_is_read_as_its_colors(tmp_path):
     Image.new("CMYK", (16, 8), (0, 255, 255, 0)).save(tmp_path / "a.jpg")  # no cyan: red
-    picture = read_image(tmp_path / "a.jpg")
-    assert picture.shape == (8, 16, 3)
-    np.testing.assert_allclose(picture.astype(int), np.full((8, 16, 3), (255, 0, 0)), atol=3)
+    image = read_image(tmp_path / "a.jpg")
+    assert image.shape == (8, 16, 3)
+    np.testing.assert_allclose(image.astype(int), np.full((8, 16, 3), (255, 0, 0)), atol=3)
 
 
 @pytest.mark.parametrize(
@@ -118,34 +118,34 @@ def test_a_cmyk_jpeg_is_read_as_its_colours(tmp_path):
         (8, np.rot90),
     ],
 )
-def test_the_orientation_a_camera_noted_is_applied(tmp_path, colour, orientation, upright):
+def test_the_orientation_a_camera_noted_is_applied(tmp_path, color, orientation, upright):
     exif = Image.Exif()
     exif[0x0112] = orientation
-    (tmp_path / "plain.jpg").write_bytes(encode(colour, "JPEG"))
-    (tmp_path / "noted.jpg").write_bytes(encode(colour, "JPEG", exif=exif))
+    (tmp_path / "plain.jpg").write_bytes(encode(color, "JPEG"))
+    (tmp_path / "noted.jpg").write_bytes(encode(color, "JPEG", exif=exif))
     plain, noted = read_image(tmp_path / "plain.jpg"), read_image(tmp_path / "noted.jpg")
     np.testing.assert_array_equal(noted, upright(plain))
 
 
-def test_pictures_that_were_read_can_be_written_into(tmp_path, gray):
+def test_images_that_were_read_can_be_written_into(tmp_path, gray):
     Image.fromarray(gray).save(tmp_path / "a.png")
-    picture = read_image(tmp_path / "a.png")
-    picture[0, 0] = 7
-    assert picture[0, 0] == 7
+    image = read_image(tmp_path / "a.png")
+    image[0, 0] = 7
+    assert image[0, 0] == 7
 
 
 # Gray
 
 
 def test_gray_is_pillows_luma():
-    astronaut = pictures.astronaut()
+    astronaut = images.astronaut()
     expected = np.asarray(Image.fromarray(astronaut).convert("L"))
     np.testing.assert_array_equal(to_gray(astronaut), expected)
 
 
-def test_gray_is_the_formula_within_rounding(colour):
-    expected = colour @ np.array([0.299, 0.587, 0.114])
-    assert np.abs(to_gray(colour) - expected).max() <= 0.51
+def test_gray_is_the_formula_within_rounding(color):
+    expected = color @ np.array([0.299, 0.587, 0.114])
+    assert np.abs(to_gray(color) - expected).max() <= 0.51
 
 
 def test_gray_stays_as_it_is(gray):
@@ -157,18 +157,18 @@ def test_equal_channels_give_their_value():
     np.testing.assert_array_equal(to_gray(levels)[0], np.arange(256))
 
 
-def test_read_gray_turns_colour_gray(tmp_path, colour):
-    Image.fromarray(colour).save(tmp_path / "a.png")
-    np.testing.assert_array_equal(read_gray(tmp_path / "a.png"), to_gray(colour))
+def test_read_gray_turns_color_gray(tmp_path, color):
+    Image.fromarray(color).save(tmp_path / "a.png")
+    np.testing.assert_array_equal(read_gray(tmp_path / "a.png"), to_gray(color))
 
 
-# Files that are no pictures
+# Files that are no images
 
 
 @pytest.mark.parametrize(
     "content", [b"", b"text\nof two lines\n", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF89a"]
 )
-def test_what_is_no_picture_is_one_clear_error(tmp_path, refused, content):
+def test_what_is_no_image_is_one_clear_error(tmp_path, refused, content):
     (tmp_path / "a.png").write_bytes(content)
     with refused(tmp_path / "a.png"):
         read_image(tmp_path / "a.png")
@@ -179,7 +179,7 @@ def test_a_missing_file_is_a_clear_error(tmp_path, refused):
         read_image(tmp_path / "a.png")
 
 
-def test_a_folder_is_no_picture(tmp_path, refused):
+def test_a_folder_is_no_image(tmp_path, refused):
     with refused(tmp_path):
         read_image(tmp_path)
 
@@ -187,32 +187,32 @@ def test_a_folder_is_no_picture(tmp_path, refused):
 @pytest.mark.parametrize("format", ["PNG", "JPEG", "TIFF", "BMP", "WEBP", "PPM"])
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.9])
 def test_a_truncated_file_is_one_clear_error(tmp_path, refused, format, share):
-    content = encode(pictures.astronaut()[:64, :64], format)
+    content = encode(images.astronaut()[:64, :64], format)
     (tmp_path / "a.img").write_bytes(content[: int(share * len(content))])
     with refused(tmp_path / "a.img"):
         read_image(tmp_path / "a.img")
 
 
 @pytest.mark.parametrize("format", ["PNG", "JPEG", "TIFF", "BMP", "WEBP", "GIF", "PPM"])
-def test_damaged_bytes_give_a_picture_or_a_clear_error(tmp_path, rng, colour, format):
+def test_damaged_bytes_give_an_image_or_a_clear_error(tmp_path, rng, color, format):
     exif = Image.Exif()
     exif[0x0112] = 6
     options = {"exif": exif} if format in ("PNG", "JPEG", "WEBP") else {}
-    content = encode(colour, format, **options)
+    content = encode(color, format, **options)
     for _ in range(150):
         damaged = bytearray(content)
         for place in rng.integers(0, min(len(damaged), 300), size=rng.integers(1, 4)):
             damaged[place] = rng.integers(256)
         (tmp_path / "a.img").write_bytes(damaged)
-        message = "a picture"
+        message = "an image"
         try:
-            check_picture(read_image(tmp_path / "a.img"))
+            check_image(read_image(tmp_path / "a.img"))
         except TersenseError as error:
             message = str(error)
         assert len(message.splitlines()) == 1
 
 
-def test_a_small_file_that_claims_a_huge_picture_is_refused(tmp_path, refused):
+def test_a_small_file_that_claims_a_huge_image_is_refused(tmp_path, refused):
     def chunk(kind, content):
         check = struct.pack(">I", zlib.crc32(kind + content))
         return struct.pack(">I", len(content)) + kind + content + check
@@ -228,15 +228,15 @@ def test_a_small_file_that_claims_a_huge_picture_is_refused(tmp_path, refused):
 
 
 @pytest.mark.parametrize("suffix", [".png", ".PNG", ".bmp", ".tif", ".tiff", ".pnm"])
-@pytest.mark.parametrize("kind", ["gray", "colour"])
+@pytest.mark.parametrize("kind", ["gray", "color"])
 def test_what_is_written_is_read_again(tmp_path, request, suffix, kind):
-    picture = request.getfixturevalue(kind)
-    write_image(tmp_path / f"a{suffix}", picture)
-    np.testing.assert_array_equal(read_image(tmp_path / f"a{suffix}"), picture)
+    image = request.getfixturevalue(kind)
+    write_image(tmp_path / f"a{suffix}", image)
+    np.testing.assert_array_equal(read_image(tmp_path / f"a{suffix}"), image)
 
 
 @pytest.mark.parametrize("suffix", [".jpg", ".jpeg", ".webp"])
-def test_lossy_formats_keep_smooth_pictures_nearly(tmp_path, suffix):
+def test_lossy_formats_keep_smooth_images_nearly(tmp_path, suffix):
     ramp = np.add.outer(np.arange(32), np.arange(48)).astype(np.uint8) * 2
     write_image(tmp_path / f"a{suffix}", ramp)
     np.testing.assert_allclose(read_gray(tmp_path / f"a{suffix}").astype(int), ramp, atol=8)
@@ -254,7 +254,7 @@ def test_writing_into_a_missing_folder_is_a_clear_error(tmp_path, refused, gray)
         write_image(tmp_path / "missing" / "a.png", gray)
 
 
-def test_a_picture_too_large_for_its_format_is_a_clear_error(tmp_path, refused):
+def test_an_image_too_large_for_its_format_is_a_clear_error(tmp_path, refused):
     with refused(tmp_path / "a.jpg"):
         write_image(tmp_path / "a.jpg", np.zeros((1, 70_000), np.uint8))
     assert list(tmp_path.iterdir()) == []
@@ -263,17 +263,17 @@ def test_a_picture_too_large_for_its_format_is_a_clear_error(tmp_path, refused):
 # Planes and pixels
 
 
-def test_planes_of_gray_are_the_picture(gray):
+def test_planes_of_gray_are_the_image(gray):
     planes = to_planes(gray)
     assert planes.shape == (1, 13, 9)
     np.testing.assert_array_equal(from_planes(planes), gray)
 
 
-def test_planes_of_colour_are_its_channels(colour):
-    planes = to_planes(colour)
+def test_planes_of_color_are_its_channels(color):
+    planes = to_planes(color)
     assert planes.shape == (3, 13, 9)
-    np.testing.assert_array_equal(planes[1], colour[:, :, 1])
-    np.testing.assert_array_equal(from_planes(planes), colour)
+    np.testing.assert_array_equal(planes[1], color[:, :, 1])
+    np.testing.assert_array_equal(from_planes(planes), color)
 
 
 def test_pixels_are_rounded_to_the_nearest_value():
@@ -289,25 +289,25 @@ def test_pixels_are_clipped():
     np.testing.assert_array_equal(to_pixels(estimate), [0, 0, 0, 255, 255, 255, 255, 0, 255])
 
 
-@pytest.mark.parametrize("picture", [np.zeros((1, 1), np.uint8), np.zeros((2, 3, 3), np.uint8)])
-def test_check_picture_lets_pictures_pass(picture):
-    np.testing.assert_array_equal(check_picture(picture), picture)
+@pytest.mark.parametrize("image", [np.zeros((1, 1), np.uint8), np.zeros((2, 3, 3), np.uint8)])
+def test_check_image_lets_images_pass(image):
+    np.testing.assert_array_equal(check_image(image), image)
 
 
-def test_check_picture_takes_what_numpy_can_turn_into_an_array(gray):
-    np.testing.assert_array_equal(check_picture(Image.fromarray(gray)), gray)
+def test_check_image_takes_what_numpy_can_turn_into_an_array(gray):
+    np.testing.assert_array_equal(check_image(Image.fromarray(gray)), gray)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.uint16, np.bool_, np.int8])
-def test_check_picture_refuses_other_types_of_pixels(dtype):
+def test_check_image_refuses_other_types_of_pixels(dtype):
     with pytest.raises(TypeError, match=np.dtype(dtype).name):
-        check_picture(np.zeros((4, 4), dtype))
+        check_image(np.zeros((4, 4), dtype))
 
 
 @pytest.mark.parametrize("shape", [(), (4,), (4, 4, 1), (4, 4, 4), (3, 4, 4), (1, 4, 4, 3), (0, 4)])
-def test_check_picture_refuses_other_shapes(shape):
+def test_check_image_refuses_other_shapes(shape):
     with pytest.raises(ValueError, match="shape") as caught:
-        check_picture(np.zeros(shape, np.uint8))
+        check_image(np.zeros(shape, np.uint8))
     assert str(shape) in str(caught.value)
 
 
@@ -317,7 +317,7 @@ def test_check_picture_refuses_other_shapes(shape):
 @pytest.mark.parametrize("size", [(1, 1), (1, 5), (2, 3), (7, 4), (33, 40)])
 @pytest.mark.parametrize("border", [0, 1, 3, 32])
 def test_a_border_mirrors_at_the_edge_without_repeating_it(rng, size, border):
-    picture = rng.integers(0, 256, size, dtype=np.uint8)
+    image = rng.integers(0, 256, size, dtype=np.uint8)
 
     def mirrored(length):
         # Light between two mirrors: back and forth with period 2(n - 1).
@@ -329,8 +329,8 @@ def test_a_border_mirrors_at_the_edge_without_repeating_it(rng, size, border):
             inside.append(position)
         return inside
 
-    expected = picture[np.ix_(mirrored(size[0]), mirrored(size[1]))]
-    np.testing.assert_array_equal(mirror_border(picture, border), expected)
+    expected = image[np.ix_(mirrored(size[0]), mirrored(size[1]))]
+    np.testing.assert_array_equal(mirror_border(image, border), expected)
 
 
 # Folders

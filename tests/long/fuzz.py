@@ -30,7 +30,7 @@ from readers import Reader, make_readers
 SECONDS_AN_INPUT = 20
 ADDRESS_SPACE = 2 * 2**30  # bytes that one input may ask for, above what the libraries have
 WARM = 0.2  # of the inputs, before growth is counted: caches fill, arenas settle
-MOST_GROWTH = 64 * 2**20  # bytes
+MAX_GROWTH = 64 * 2**20  # bytes
 FAILURES = Path("fuzz-failures")
 
 
@@ -146,7 +146,7 @@ def main() -> int:
     if options.json:
         options.json.write_text(json.dumps(results, indent=1))
     failed = sum(len(result["failures"]) for result in results)
-    leaks = [r["reader"] for r in results if r.get("growth", 0) > MOST_GROWTH]
+    leaks = [r["reader"] for r in results if r.get("growth", 0) > MAX_GROWTH]
     print(
         f"{sum(r['inputs'] for r in results):,} inputs, {failed} failed; leaks: {leaks or 'none'}"
     )

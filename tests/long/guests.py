@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 from skimage import data
 
-from tersense.app.state import MOST_BYTES, Shelf, read_upload
+from tersense.app.state import MAX_BYTES, Shelf, read_upload
 from tersense.io.images import read_image
 from tersense.measurements.measurements import Measurements
 
@@ -85,7 +85,7 @@ def requests(shelf: Shelf, seed: int) -> Iterator[Request]:
     """Yield requests without end: seven of ten good, of all sizes, the others bad in every way."""
     rng = np.random.default_rng(seed)
     choices = [(family, rate) for family, rates in shelf.items() for rate in rates]
-    bad = [_broken, _no_picture, _measurements, _bomb, _wrong_rate, _too_large]
+    bad = [_broken, _no_image, _measurements, _bomb, _wrong_rate, _too_large]
     often = np.array([30, 20, 20, 10, 19, 1]) / 100  # 20 MiB take their time
     while True:
         # A large camera is slow to draw: one visit in twenty goes to the last on the shelf.
@@ -101,9 +101,9 @@ def _photograph(rng: np.random.Generator) -> np.ndarray:
     return whole[top : top + height, left : left + width]
 
 
-def _encode(picture: np.ndarray, format: str) -> bytes:
+def _encode(image: np.ndarray, format: str) -> bytes:
     file = io.BytesIO()
-    Image.fromarray(picture).save(file, format)
+    Image.fromarray(image).save(file, format)
     return file.getvalue()
 
 
@@ -118,7 +118,7 @@ def _broken(rng: np.random.Generator, family: str, rate: str) -> Request:
     return Request("cut.png", content[:cut], family, rate, "cut.png is not a readable image")
 
 
-def _no_picture(rng: np.random.Generator, family: str, rate: str) -> Request:
+def _no_image(rng: np.random.Generator, family: str, rate: str) -> Request:
     noise = rng.bytes(rng.integers(1, 3000))
     return Request("noise.jpg", noise, family, rate, "noise.jpg is not a readable image")
 
@@ -139,10 +139,10 @@ def _wrong_rate(rng: np.random.Generator, family: str, rate: str) -> Request:
 
 
 def _too_large(rng: np.random.Generator, family: str, rate: str) -> Request:
-    return Request("large.png", bytes(MOST_BYTES + 1), family, rate, "maximum allowed size")
+    return Request("large.png", bytes(MAX_BYTES + 1), family, rate, "maximum allowed size")
 
 
-def check(page: Page, request: Request, shelf: Shelf, most_pixels: int, folder: Path) -> None:
+def check(page: Page, request: Request, shelf: Shelf, max_pixels: int, folder: Path) -> None:
     """Visit the page, and hold what it says against what the library says."""
     shown, refusal = page.visit(request)
     if request.refusal:
@@ -155,8 +155,8 @@ def check(page: Page, request: Request, shelf: Shelf, most_pixels: int, folder: 
     upload = folder / request.name
     upload.write_bytes(request.content)
     imager = shelf[request.family][request.rate]
-    picture, _ = read_upload(upload, most_pixels)
-    y = imager.sense(picture)
+    image, _ = read_upload(upload, max_pixels)
+    y = imager.sense(image)
     *_, measured, given = shown
     assert page.download(measured) == y.to_bytes()
     (folder / "given.png").write_bytes(page.download(given))

@@ -1,4 +1,4 @@
-"""Kill a training again and again, resume it, and compare its end with one that was left alone.
+"""Kill a training run again and again, resume it, and compare its end with one that was left alone.
 
     make kills                      50 kills, about a quarter of an hour
     python tests/long/kills.py --kills 3
@@ -108,7 +108,7 @@ def same(one: Path, other: Path) -> bool:
 
 
 def finish(place: Path, name: str, resume: bool) -> float:
-    """Let a training end; return the seconds that it took."""
+    """Let a training run end; return the seconds that it took."""
     began = time.monotonic()
     process = start(place, name, resume)
     _, said = process.communicate()

@@ -24,7 +24,7 @@ from long.memory import Memory, growth
 from tersense.app.state import stock_shelf
 from tersense.models.files import write_model
 
-MOST_PIXELS = 20_000
+MAX_PIXELS = 20_000
 SAMPLES = 50  # of memory, over the whole run
 AT_ONCE = 3  # guests; one more than the page serves at once
 
@@ -53,7 +53,7 @@ def soak(count: int, seed: int = 0) -> dict[str, Any]:
             def visit(request: Request) -> bool:
                 own = desk / str(threading.get_ident())
                 own.mkdir(parents=True, exist_ok=True)
-                check(page, request, shelf, MOST_PIXELS, own)
+                check(page, request, shelf, MAX_PIXELS, own)
                 return not request.refusal
 
             for _ in range(SAMPLES):
@@ -79,7 +79,7 @@ def _server(models: list[str], home: Path) -> Iterator[tuple[str, int]]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "tersense", "app", "--port", str(port),
-               "--pixels", str(MOST_PIXELS)]  # fmt: skip
+               "--pixels", str(MAX_PIXELS)]  # fmt: skip
     for model in models:
         command += ["-m", model]
     surroundings = {**os.environ, "TMPDIR": str(home), "OMP_NUM_THREADS": "1"}

@@ -1,4 +1,4 @@
-"""Hold the batch commands under load: thousands of pictures, one in ten of them bad.
+"""Hold the batch commands under load: thousands of images, one in ten of them bad.
 
 Example: python -m long.soak_batch --pictures 5000
 """
@@ -19,7 +19,7 @@ from skimage import data
 
 from conftest import build_small_imager
 from long.memory import Memory, growth
-from tersense.evaluation.protocols import score_picture
+from tersense.evaluation.protocols import score_image
 from tersense.io.images import read_gray, read_image, write_image
 from tersense.models.files import write_model
 from tersense.models.zoo import load
@@ -29,7 +29,7 @@ SECONDS_BETWEEN_SAMPLES = 0.05
 
 
 def soak(count: int, seed: int = 0) -> dict[str, Any]:
-    """Sense, reconstruct and evaluate so many pictures; check every result; return figures."""
+    """Sense, reconstruct and evaluate so many images; check every result; return figures."""
     rng = np.random.default_rng(seed)
     with tempfile.TemporaryDirectory() as scratch:
         model, photos, measured, again = (
@@ -37,7 +37,7 @@ def soak(count: int, seed: int = 0) -> dict[str, Any]:
         )
         write_model(model, build_small_imager())
         imager = load(str(model))
-        good, bad = _write_pictures(photos, count, rng)
+        good, bad = _write_images(photos, count, rng)
 
         figures = {"sense": _run("sense", photos, "-m", model, "-o", measured, bad=bad)}
         # Python's own answers, before some of the files are damaged.
@@ -59,7 +59,7 @@ def soak(count: int, seed: int = 0) -> dict[str, Any]:
                 expected = imager.reconstruct(imager.sense(read_image(path)))
                 np.testing.assert_array_equal(read_image(result), expected)
 
-        # A mean over fewer pictures would mislead: evaluate stops at a bad one, and names it.
+        # A mean over fewer images would mislead: evaluate stops at a bad one, and names it.
         report = Path(scratch, "report.json")
         stopped = _command("evaluate", photos, "-m", model, "--json", report)
         said = subprocess.run(stopped, capture_output=True, text=True)
@@ -70,15 +70,15 @@ def soak(count: int, seed: int = 0) -> dict[str, Any]:
         figures["evaluate"] = _run("evaluate", photos, "-m", model, "--json", report, bad=())
         scores = json.loads(report.read_text())["images"]
         for path, score in zip(sorted(good), scores, strict=True):
-            expected = score_picture(imager, path.stem, read_gray(path))
+            expected = score_image(imager, path.stem, read_gray(path))
             assert (score["name"], score["psnr"]) == (path.stem, expected.psnr)
     return figures
 
 
-def _write_pictures(
+def _write_images(
     folder: Path, count: int, rng: np.random.Generator
 ) -> tuple[list[Path], set[Path]]:
-    """Write pictures of many sizes, gray and colour; return which are good and which bad."""
+    """Write images of many sizes, gray and color; return which are good and which bad."""
     good, bad = [], set()
     photographs = data.astronaut(), data.camera()
     for number in range(count):
@@ -86,8 +86,8 @@ def _write_pictures(
         below.mkdir(parents=True, exist_ok=True)
         path = below / f"{number:06}{('.png', '.jpg', '.bmp')[number % 3]}"
         top, left, height, width = rng.integers((0, 0, 9, 9), (400, 400, 64, 64))
-        picture = photographs[rng.integers(2)][top : top + height, left : left + width]
-        write_image(path, picture)
+        image = photographs[rng.integers(2)][top : top + height, left : left + width]
+        write_image(path, image)
         if rng.random() < 0.1:
             _spoil(path, rng)
             bad.add(path)
@@ -97,7 +97,7 @@ def _write_pictures(
 
 
 def _spoil(path: Path, rng: np.random.Generator) -> None:
-    """Empty a picture, cut it off in its first half, or put noise in its place."""
+    """Empty an image, cut it off in its first half, or put noise in its place."""
     content = path.read_bytes()
     spoilt = b"", content[: len(content) // 2], rng.bytes(len(content))
     path.write_bytes(spoilt[rng.integers(3)])
@@ -144,7 +144,7 @@ def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description="Hold the batch commands under load.")
     parser.add_argument("--pictures", type=int, default=5000)
-    figures = soak(parser.parse_args().pictures)
+    figures = soak(parser.parse_args().images)
     for name, values in figures.items():
         print(name, values)
         assert values["growth"] < 0.05, f"{name}: memory grew"

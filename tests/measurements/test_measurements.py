@@ -19,7 +19,7 @@ from tersense.measurements.measurements import Header, MeasuredValues, Measureme
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 HEADER = Header(
-    height=20, width=30, mode="L", window=8, stride=8, patterns=3, phi="ab" * 32
+    height=20, width=30, mode="L", window=8, stride=8, rows=3, phi="ab" * 32
 )  # 3×4 windows
 
 
@@ -100,17 +100,17 @@ EDITS = {
     "version as text": (lambda o, i: i.update(version="1"), "format"),
     "no version": (lambda o, i: i.pop("version"), "version"),
     "another height": (lambda o, i: i.update(height=200), "shape"),
-    "enormous picture": (lambda o, i: i.update(height=10**12, width=10**12), "shape"),
-    "enormous picture and tensor": (
+    "enormous image": (lambda o, i: i.update(height=10**12, width=10**12), "shape"),
+    "enormous image and tensor": (
         lambda o, i: (i.update(height=8 * 10**9), o["y"].update(shape=[3, 10**9, 4])),
         "bytes",
     ),
-    "negative height": (lambda o, i: i.update(height=-20), "geometry"),
+    "negative height": (lambda o, i: i.update(height=-20), "height must be at least 1, got -20"),
     "real height": (lambda o, i: i.update(height=20.0), "height"),
     "yes as height": (lambda o, i: i.update(height=True), "height"),
-    "unknown mode": (lambda o, i: i.update(mode="CMYK"), "geometry"),
-    "stride beyond window": (lambda o, i: i.update(stride=9), "geometry"),
-    "no patterns": (lambda o, i: i.update(patterns=0), "geometry"),
+    "unknown mode": (lambda o, i: i.update(mode="CMYK"), "mode must be L or RGB"),
+    "stride beyond window": (lambda o, i: i.update(stride=9), "stride 9"),
+    "no patterns": (lambda o, i: i.update(patterns=0), "rows must be at least 1"),
     "step of nothing": (lambda o, i: i.update(step=0.0), "step"),
     "step without end": (lambda o, i: i.update(step=float("inf")), "step"),
     "other type of the same size": (lambda o, i: o["y"].update(dtype="U16"), "U16"),
@@ -118,10 +118,10 @@ EDITS = {
     "no tensor": (lambda o, i: o.pop("y"), "file: no 'y'$"),
     "other offsets": (lambda o, i: o["y"].update(data_offsets=[0, 1]), "something else than y"),
     "another tensor": (lambda o, i: o.update(z=o["y"]), "something else than y"),
-    "fewer bits than none": (lambda o, i: i.update(bits=-1), "impossible readout"),
-    "less noise than none": (lambda o, i: i.update(noise=-1.0), "impossible readout"),
-    "noise without end": (lambda o, i: i.update(noise=float("inf")), "impossible readout"),
-    "a negative seed": (lambda o, i: i.update(seed=-1), "impossible readout"),
+    "fewer bits than none": (lambda o, i: i.update(bits=-1), "bits must be at least 0"),
+    "less noise than none": (lambda o, i: i.update(noise=-1.0), "noise must be at least 0"),
+    "noise without end": (lambda o, i: i.update(noise=float("inf")), "noise must be finite"),
+    "a negative seed": (lambda o, i: i.update(seed=-1), "seed must be at least 0"),
     "no hash": (lambda o, i: i.pop("phi"), "phi"),
 }
 
@@ -235,7 +235,7 @@ def test_from_no_noise_at_all_to_the_most_that_fits():
 
 
 @pytest.mark.parametrize("bits", [2, 6, 8, 10])
-def test_a_quantised_readout_errs_by_half_a_step_at_most(bits):
+def test_a_quantized_readout_errs_by_half_a_step_at_most(bits):
     exact = measured(low=-3000, high=3000)
     coarse = exact.quantized(bits, full_scale=3000)
     assert abs(coarse.values).max() <= 2 ** (bits - 1) - 1
@@ -266,14 +266,14 @@ def test_enough_bits_are_exact():
     np.testing.assert_array_equal(fine.values, exact.values)
 
 
-def test_a_quantised_file_comes_back_as_the_same_picture(tmp_path):
+def test_a_quantized_file_comes_back_as_the_same_image(tmp_path):
     imager = tersense.load("paper-r25")
-    picture = np.random.default_rng(0).integers(0, 256, (40, 40), dtype=np.uint8)
-    y = imager.sense(picture, bits=9, noise=3.0, seed=5)
+    image = np.random.default_rng(0).integers(0, 256, (40, 40), dtype=np.uint8)
+    y = imager.sense(image, bits=9, noise=3.0, seed=5)
     y.save(tmp_path / "y.tsm")
     again = Measurements.load(tmp_path / "y.tsm")
     np.testing.assert_array_equal(imager.reconstruct(again), imager.reconstruct(y))
-    assert (imager.reconstruct(y) != imager.reconstruct(imager.sense(picture))).any()
+    assert (imager.reconstruct(y) != imager.reconstruct(imager.sense(image))).any()
 
 
 @pytest.mark.parametrize(("bits", "noise"), [(1, 0.0), (33, 0.0), (None, -1.0), (None, np.nan)])
@@ -292,7 +292,7 @@ def test_a_readout_happens_once():
     coarse = measured().quantized(8, full_scale=300)
     with pytest.raises(ValueError, match="with 8 bits before"):
         coarse.quantized(6, full_scale=300)
-    with pytest.raises(ValueError, match="before quantising"):
+    with pytest.raises(ValueError, match="before quantizing"):
         coarse.with_noise(1.0)
 
 

@@ -1,4 +1,4 @@
-"""Tables of a real camera: whatever their order and calibration, they give the same picture."""
+"""Tables of a real camera: whatever their order and calibration, they give the same image."""
 
 import json
 import subprocess
@@ -20,11 +20,11 @@ SIZE = (21, 34)
 
 @pytest.fixture
 def camera(tmp_path):
-    """A camera, a picture, its measurements, and a function that writes table and manifest."""
+    """A camera, an image, its measurements, and a function that writes table and manifest."""
     imager = random_camera(6, 8, 8)
     export("matrix", imager, tmp_path / "export")
-    picture = data.camera()[40 : 40 + SIZE[0], 60 : 60 + SIZE[1]]
-    y = imager.sense(picture).values
+    image = data.camera()[40 : 40 + SIZE[0], 60 : 60 + SIZE[1]]
+    y = imager.sense(image).values
 
     def measured(table, suffix="npy", size=None, **entries):
         path = tmp_path / f"table.{suffix}"
@@ -36,7 +36,7 @@ def camera(tmp_path):
         (tmp_path / "manifest.json").write_text(json.dumps(manifest | {"measured": entries}))
         return read_measured(path, tmp_path / "manifest.json", size)
 
-    return imager, picture, y, measured
+    return imager, image, y, measured
 
 
 def as_windows(y):
@@ -44,26 +44,26 @@ def as_windows(y):
     return y.reshape(len(y), -1).T
 
 
-def test_the_c_program_and_this_package_give_the_same_pictures(tmp_path, capsys):
+def test_the_c_program_and_this_package_give_the_same_images(tmp_path, capsys):
     imager = tersense.load("paper-r25")
     export("c", imager, tmp_path / "c")
     subprocess.run(["make", "-s", "encoder"], cwd=tmp_path / "c", check=True, timeout=300)
     (tmp_path / "tables").mkdir()
-    pictures = {
+    images = {
         "camera": data.camera()[:100, :131],
         "moon": data.moon()[:64, :64],
         "coins": data.coins()[:33, :200],
     }
-    for name, picture in pictures.items():
-        write_image(tmp_path / f"{name}.pgm", picture)
+    for name, image in images.items():
+        write_image(tmp_path / f"{name}.pgm", image)
         with (tmp_path / f"tables/{name}.csv").open("w") as table:
             command = [tmp_path / "c/encoder", tmp_path / f"{name}.pgm"]
             subprocess.run(command, stdout=table, check=True, timeout=60)
     manifest = str(tmp_path / "c/manifest.json")
     arguments = [str(tmp_path / "tables"), "--manifest", manifest, "-o", str(tmp_path / "again")]
     assert main(["reconstruct", *arguments]) == 0
-    for name, picture in pictures.items():
-        y = imager.sense(picture)
+    for name, image in images.items():
+        y = imager.sense(image)
         measured = read_measured(tmp_path / f"tables/{name}.csv", tmp_path / "c")
         assert isinstance(measured, Measurements)
         assert measured.header == y.header
@@ -74,13 +74,13 @@ def test_the_c_program_and_this_package_give_the_same_pictures(tmp_path, capsys)
 
 @pytest.mark.parametrize("camera_kind", ["array", "single"])
 def test_readings_of_a_mirror_device_become_measurements(tmp_path, rng, camera_kind):
-    imager, picture = random_camera(5, 8, 4), data.camera()[:19, :27]
+    imager, image = random_camera(5, 8, 4), data.camera()[:19, :27]
     export("patterns", imager, tmp_path / "dmd", camera=camera_kind, mirrors=(64, 64),
-           picture=(19, 27), scale=2, formats=["npy"])  # fmt: skip
+           image=(19, 27), scale=2, formats=["npy"])  # fmt: skip
     frames, plan = np.load(tmp_path / "dmd/frames.npy"), np.load(tmp_path / "dmd/plan.npz")
     top, left = json.loads((tmp_path / "dmd/plan.json").read_text())["origin"]
     scene = np.zeros((64, 64), int)
-    scene[top : top + 38, left : left + 54] = picture.repeat(2, axis=0).repeat(2, axis=1)
+    scene[top : top + 38, left : left + 54] = image.repeat(2, axis=0).repeat(2, axis=1)
     detectors = plan["detectors"][:, 1].max() + 1
     readings = np.full((len(frames), detectors), 99.0)  # what is not connected reads anything
     for exposure, (group, _, _) in enumerate(plan["exposures"]):
@@ -94,19 +94,19 @@ def test_readings_of_a_mirror_device_become_measurements(tmp_path, rng, camera_k
     calibration = {"gain": gain.tolist(), "offset": offset.tolist()}
     path.write_text(json.dumps(json.loads(path.read_text()) | {"measured": calibration}))
     measured = read_measured(tmp_path / "readings.npy", path)
-    np.testing.assert_array_equal(measured.values, imager.sense(picture).values)
+    np.testing.assert_array_equal(measured.values, imager.sense(image).values)
 
 
 def test_an_array_of_y_needs_no_size_if_it_ends_with_whole_windows(camera):
     imager, _, _, measured = camera
-    picture = data.camera()[:24, :16]
-    y = imager.sense(picture)
+    image = data.camera()[:24, :16]
+    y = imager.sense(image)
     read = measured(y.values)
     assert read.header == y.header
     np.testing.assert_array_equal(read.values, y.values)
 
 
-def test_colour_is_an_array_of_three(camera):
+def test_color_is_an_array_of_three(camera):
     imager, _, _, measured = camera
     y = imager.sense(data.astronaut()[: SIZE[0], : SIZE[1]])
     read = measured(y.values, size=SIZE)
@@ -115,16 +115,14 @@ def test_colour_is_an_array_of_three(camera):
 
 
 def test_orders_gain_and_offset_are_undone(camera, rng):
-    imager, picture, y, measured = camera
+    imager, image, y, measured = camera
     rows, windows = rng.permutation(6), rng.permutation(15)
     gain, offset = np.array([2.0, 0.5, 4.0, 1.0, -8.0, 0.25]), np.arange(6)
     table = as_windows(y)[windows][:, rows] * gain + offset
     read = measured(table, size=SIZE, row_order=rows.tolist(), window_order=windows.tolist(),
                     gain=gain.tolist(), offset=offset.tolist())  # fmt: skip
     np.testing.assert_array_equal(read.values, y)
-    np.testing.assert_array_equal(
-        imager.reconstruct(read), imager.reconstruct(imager.sense(picture))
-    )
+    np.testing.assert_array_equal(imager.reconstruct(read), imager.reconstruct(imager.sense(image)))
 
 
 def test_windows_may_be_counted_down_first_and_one_number_calibrates_all(camera):
@@ -178,7 +176,7 @@ def test_real_numbers_stay_real(camera, rng):
 @pytest.mark.parametrize(
     ("entries", "said"),
     [
-        ({}, ["size of the picture is not known", "--size"]),
+        ({}, ["size of the image is not known", "--size"]),
         ({"size": (40, 34)}, ["25 windows × 6 rows", "15 × 6"]),
         ({"size": SIZE, "row_order": [0, 0, 1, 2, 3, 4]}, ["row_order", "0 to 5"]),
         ({"size": SIZE, "row_order": [0, 1]}, ["15 windows × 2 rows"]),

@@ -72,11 +72,11 @@ def test_a_folder_holds_the_camera(small_imager, tmp_path):
     )
 
 
-def test_the_card_tells_geometry_figures_and_licence(small_imager, tmp_path):
-    pictures = tmp_path / "pictures"
-    pictures.mkdir()
-    write_image(pictures / "one.png", PICTURE)
-    results = [evaluate_folder(small_imager, pictures, stride) for stride in (None, 4)]
+def test_the_card_tells_geometry_figures_and_license(small_imager, tmp_path):
+    images = tmp_path / "pictures"
+    images.mkdir()
+    write_image(images / "one.png", PICTURE)
+    results = [evaluate_folder(small_imager, images, stride) for stride in (None, 4)]
     small_imager.save_pretrained(tmp_path / "camera", figures=results, license="mit")
     card = card_of(tmp_path / "camera")
     front = huggingface_hub.ModelCard(card).data
@@ -86,7 +86,7 @@ def test_the_card_tells_geometry_figures_and_licence(small_imager, tmp_path):
     assert small_imager.patterns.hash in card
     for result, option in zip(results, ("", " --stride 4"), strict=True):
         assert f"| {result['mean']['psnr']:.2f} | {result['mean']['ssim']:.4f} |" in card
-        assert f"`tersense evaluate pictures -m FOLDER{option}`" in card
+        assert f"`tersense evaluate images -m FOLDER{option}`" in card
 
 
 def test_figures_may_come_from_a_file_of_evaluate(small_imager, tmp_path):
@@ -101,8 +101,8 @@ def test_figures_may_come_from_a_file_of_evaluate(small_imager, tmp_path):
 def test_the_cards_python_runs_where_the_card_lies(small_imager, tmp_path):
     small_imager.save_pretrained(tmp_path / "FOLDER")
     (code,) = blocks(card_of(tmp_path / "FOLDER"), "python")
-    start = "import numpy as np; picture = np.zeros((20, 30), np.uint8)\n"
-    check = "\nassert again.shape == picture.shape\n"
+    start = "import numpy as np; image = np.zeros((20, 30), np.uint8)\n"
+    check = "\nassert again.shape == image.shape\n"
     subprocess.run([sys.executable, "-c", start + code + check], check=True, cwd=tmp_path)
 
 

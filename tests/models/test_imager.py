@@ -31,40 +31,40 @@ def imager():
 
 
 def test_all_sensing_paths_give_the_same_integers():
-    picture = data.camera()[5:138, 60:231]
+    image = data.camera()[5:138, 60:231]
     for window, stride in ((16, 16), (16, 8), (15, 4)):
         camera = untrained(window, stride)
-        expected = sense_by_windows(camera.phi, stride, picture)
-        np.testing.assert_array_equal(camera.sense(picture).values, expected)
-        pixels = torch.from_numpy(picture.copy())
+        expected = sense_by_windows(camera.phi, stride, image)
+        np.testing.assert_array_equal(camera.sense(image).values, expected)
+        pixels = torch.from_numpy(image.copy())
         np.testing.assert_array_equal(sense_exactly(pixels, camera.operator).numpy(), expected)
 
 
-def test_colour_is_sensed_channel_by_channel(imager):
-    picture = data.astronaut()[:50, :70]
-    y = imager.sense(picture)
+def test_color_is_sensed_channel_by_channel(imager):
+    image = data.astronaut()[:50, :70]
+    y = imager.sense(image)
     assert y.values.shape == (3, 256, 2, 3)
     for channel in range(3):
-        plane = np.ascontiguousarray(picture[:, :, channel])
+        plane = np.ascontiguousarray(image[:, :, channel])
         np.testing.assert_array_equal(y.values[channel], imager.sense(plane).values)
     assert imager.reconstruct(y).shape == (50, 70, 3)
 
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 100), (31, 33), (64, 64), (97, 5)])
 def test_any_size_comes_back_at_its_size(imager, size):
-    picture = data.camera()[: size[0], : size[1]]
-    again = imager.reconstruct(imager.sense(picture))
+    image = data.camera()[: size[0], : size[1]]
+    again = imager.reconstruct(imager.sense(image))
     assert again.shape == size
     assert again.dtype == np.uint8
 
 
-def test_views_and_read_only_pictures_are_sensed(imager):
-    picture = data.camera()[:64, :64]
-    expected = imager.sense(picture.copy()).values
-    frozen = picture.copy()
+def test_views_and_read_only_images_are_sensed(imager):
+    image = data.camera()[:64, :64]
+    expected = imager.sense(image.copy()).values
+    frozen = image.copy()
     frozen.setflags(write=False)
     np.testing.assert_array_equal(imager.sense(frozen).values, expected)
-    np.testing.assert_array_equal(imager.sense(picture[:, ::-1][:, ::-1]).values, expected)
+    np.testing.assert_array_equal(imager.sense(image[:, ::-1][:, ::-1]).values, expected)
 
 
 @pytest.mark.parametrize(("window", "stride"), [(16, 16), (16, 8), (12, 5), (9, 2)])
@@ -99,7 +99,7 @@ def test_tiles_cover_every_pixel_once(window, stride, size):
 
 @pytest.mark.parametrize(("window", "stride"), [(32, 32), (32, 16), (30, 7), (9, 2), (12, 11)])
 @pytest.mark.parametrize("size", [(1, 1), (200, 333), (31, 97), (160, 161)])
-def test_ones_are_told_by_a_small_picture(window, stride, size):
+def test_ones_are_told_by_a_small_image(window, stride, size):
     phi = torch.randn(3, window, window, generator=torch.Generator().manual_seed(1)).sign()
     operator = SensingOperator(phi, stride)
     whole = operator.forward(torch.ones(size))
@@ -109,7 +109,7 @@ def test_ones_are_told_by_a_small_picture(window, stride, size):
 
 
 @pytest.mark.parametrize(
-    ("picture", "error"),
+    ("image", "error"),
     [
         (np.zeros((8, 8)), TypeError),
         (np.zeros((8, 8, 4), np.uint8), ValueError),
@@ -118,9 +118,9 @@ def test_ones_are_told_by_a_small_picture(window, stride, size):
         ("photo.png", TypeError),
     ],
 )
-def test_what_is_no_picture_is_refused(imager, picture, error):
+def test_what_is_no_image_is_refused(imager, image, error):
     with pytest.raises(error):
-        imager.sense(picture)
+        imager.sense(image)
 
 
 def test_the_same_patterns_at_another_stride_are_another_camera():

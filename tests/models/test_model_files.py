@@ -8,12 +8,11 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
-from skimage import data as pictures
+from skimage import data as images
 
 import tersense
 from tersense.errors import TersenseError
-from tersense.models import files as models
-from tersense.models.files import read_model, write_model
+from tersense.models.files import FORMAT, read_model, write_model
 from tersense.models.imager import Imager
 from tersense.models.zoo import ALIASES, find_by_patterns, load, names
 from tersense.reconstruction.mlp import MlpReconstructor
@@ -40,8 +39,8 @@ def zoo(tmp_path, monkeypatch, make_imager):
     folder.mkdir()
     write_model(folder / "two.safetensors", make_imager("as trained", seed=2))
     write_model(folder / "one.safetensors", make_imager("as trained", seed=1))
-    monkeypatch.setattr(models, "WEIGHTS", folder)
-    monkeypatch.setattr(models, "ALIASES", {"default": "two"})
+    monkeypatch.setattr("tersense.models.zoo.WEIGHTS", folder)
+    monkeypatch.setattr("tersense.models.zoo.ALIASES", {"default": "two"})
     return folder
 
 
@@ -74,7 +73,7 @@ def test_a_model_that_was_written_is_read_again(path, small_imager):
 
 
 def test_a_model_that_was_read_senses_the_same_and_reconstructs_nearly_the_same(path, small_imager):
-    camera = pictures.camera()[100:150, 200:261]
+    camera = images.camera()[100:150, 200:261]
     again = read_model(path)
     y = small_imager.sense(camera)
     np.testing.assert_array_equal(again.sense(camera).values, y.values)
@@ -290,8 +289,8 @@ def test_a_description_with_a_wrong_entry_is_refused(refused, path, key, value):
 
 def test_a_newer_format_is_refused_with_advice(refused, path):
     description, tensors = take_apart(path)
-    put_together(path, description | {"format": models.FORMAT + 1}, tensors)
-    with refused(path, models.FORMAT + 1, "update"):
+    put_together(path, description | {"format": FORMAT + 1}, tensors)
+    with refused(path, FORMAT + 1, "update"):
         read_model(path)
 
 

@@ -10,7 +10,7 @@ from tersense.evaluation.metrics import psnr
 from tersense.io.images import to_gray
 from tersense.models.zoo import WEIGHTS, names
 
-# PSNR of the shipped file on 256×256 pixels of four pictures of scikit-image.
+# PSNR of the shipped file on 256×256 pixels of four images of scikit-image.
 GOLDEN = {
     "paper-r25": {"camera": 30.58, "astronaut": 29.49, "coffee": 31.72, "chelsea": 31.31},
     "block-r10": {"camera": 32.38, "astronaut": 31.07, "coffee": 34.04, "chelsea": 30.28},
@@ -42,20 +42,20 @@ def test_the_papers_camera():
 @pytest.mark.parametrize("name", names())
 def test_sensing_equals_the_integer_product(name):
     imager = tersense.load(name)
-    picture = data.camera()[30:171, 200:301]
-    y = imager.sense(picture)
+    image = data.camera()[30:171, 200:301]
+    y = imager.sense(image)
     np.testing.assert_array_equal(
-        y.values, sense_by_windows(imager.phi, imager.patterns.stride, picture)
+        y.values, sense_by_windows(imager.phi, imager.patterns.stride, image)
     )
 
 
 @pytest.mark.parametrize("name", names())
-def test_pictures_come_back_as_well_as_they_did(name):
+def test_images_come_back_as_well_as_they_did(name):
     imager = tersense.load(name)
-    for picture, expected in GOLDEN[name].items():
-        gray = to_gray(getattr(data, picture)())[20:276, 100:356]
+    for image, expected in GOLDEN[name].items():
+        gray = to_gray(getattr(data, image)())[20:276, 100:356]
         estimate = imager.estimate(imager.sense(gray)).clip(0, 255)
-        assert psnr(estimate, gray) == pytest.approx(expected, abs=0.02), picture
+        assert psnr(estimate, gray) == pytest.approx(expected, abs=0.02), image
 
 
 def test_files_are_small_enough_to_ship():

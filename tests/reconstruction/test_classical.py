@@ -1,4 +1,4 @@
-"""The classical solvers against a linear program, a smooth minimiser and what must come out."""
+"""The classical solvers against a linear program, a smooth minimizer and what must come out."""
 
 import warnings
 
@@ -10,9 +10,10 @@ from scipy.linalg import null_space
 from scipy.optimize import linprog, minimize
 from skimage import data
 
-from tersense.evaluation.protocols import evaluate_folder, reconstruct_overlapping, score_picture
+from tersense.evaluation.protocols import evaluate_folder, reconstruct_overlapping, score_image
 from tersense.io.images import write_image
-from tersense.reconstruction.classical import ClassicalImager, basis_pursuit, total_variation
+from tersense.models.imager import Imager
+from tersense.reconstruction.solvers.primal_dual import basis_pursuit, total_variation
 from tersense.sensing.operator import SensingOperator
 from tersense.sensing.patterns import random_patterns
 
@@ -29,14 +30,14 @@ def one_thread():
 
 
 def real_windows(count, window, seed=0):
-    """Cut (N, W, W) float64 windows out of a photograph."""
+    """Cut (N, B, B) float64 windows out of a photograph."""
     rng = np.random.default_rng(seed)
     corners = rng.integers(0, 512 - window, (count, 2))
     return np.stack([CAMERA[r : r + window, c : c + window] for r, c in corners]).astype(float)
 
 
 def sense_windows(x, patterns):
-    """Return y (N, m) and phi (m, W, W), float64."""
+    """Return y (N, m) and phi (m, B, B), float64."""
     phi = torch.tensor(patterns.phi, dtype=torch.float64)
     return torch.einsum("nij,mij->nm", torch.from_numpy(x), phi), phi
 
@@ -161,7 +162,7 @@ class TestTotalVariation:
         solution = total_variation(y, operator, (1, 30), tolerance=1e-4)
         phi = np.stack([operator.forward(e.view(1, 30)).flatten().numpy()
                         for e in torch.eye(30, dtype=torch.float64)], axis=1)  # fmt: skip
-        # minimise the sum of t ≥ |Dx|
+        # minimize the sum of t ≥ |Dx|
         steps, bounds = np.diff(np.eye(30), axis=0), -np.eye(29)
         program = linprog(
             np.r_[np.zeros(30), np.ones(29)],
@@ -186,16 +187,16 @@ class TestTotalVariation:
 
         def smooth(c):
             c = torch.tensor(c, requires_grad=True)
-            picture = (start + free @ c).view(7, 8)
-            down = torch.nn.functional.pad(picture.diff(dim=0), (0, 0, 0, 1))
-            right = torch.nn.functional.pad(picture.diff(dim=1), (0, 1))
+            image = (start + free @ c).view(7, 8)
+            down = torch.nn.functional.pad(image.diff(dim=0), (0, 0, 0, 1))
+            right = torch.nn.functional.pad(image.diff(dim=1), (0, 1))
             value = (down**2 + right**2 + 1e-4).sqrt().sum()
             value.backward()
             return value.item(), c.grad.numpy()
 
         found = minimize(smooth, np.zeros(free.shape[1]), jac=True, method="L-BFGS-B",
                          options={"maxiter": 20000, "maxfun": 40000, "ftol": 1e-14})  # fmt: skip
-        # smoothing adds at most 0.01 a pixel
+        # smoothing adds at most 0.01 per pixel
         assert variation(solution.x.numpy()) == pytest.approx(found.fun, rel=1e-3)
 
     @pytest.mark.parametrize("size", [(64, 64), (40, 43), (8, 40), (33, 20)])
@@ -208,7 +209,7 @@ class TestTotalVariation:
         assert solution.gap <= 1e-3
         assert solution.violation < 1e-5
         torch.testing.assert_close(operator.forward(solution.x), y, rtol=1e-4, atol=0.5)
-        # No picture that agrees has less, so the original has not (up to the tolerance).
+        # No image that agrees has less, so the original has not (up to the tolerance).
         assert variation(solution.x.numpy()) <= 1.002 * variation(x.numpy())
 
     def test_is_far_smoother_than_the_shortest_solution(self):
@@ -221,63 +222,63 @@ class TestTotalVariation:
             assert variation(one) < 0.5 * variation(other)
 
     @pytest.mark.parametrize("value", [0, 200])
-    def test_a_flat_picture_comes_back(self, value):
+    def test_a_flat_image_comes_back(self, value):
         operator = build_operator(random_patterns(16, 8))
         x = torch.full((20, 13), float(value), dtype=torch.float64)
         solution = total_variation(operator.forward(x), operator, (20, 13))
         torch.testing.assert_close(solution.x, x, rtol=0, atol=0.1)
 
 
-class TestClassicalImager:
+class TestUntrainedImager:
     @pytest.mark.parametrize("method", ["bp", "tv"])
     def test_scores_like_a_trained_camera_by_both_protocols(self, tmp_path, method):
-        imager = ClassicalImager(random_patterns(64, 16, 0.1), method)
-        picture = CAMERA[100:140, 200:250]
-        write_image(tmp_path / "camera.png", picture)
+        imager = Imager.untrained(random_patterns(64, 16, 0.1), method)
+        image = CAMERA[100:140, 200:250]
+        write_image(tmp_path / "camera.png", image)
         blocks, overlapping = (evaluate_folder(imager, tmp_path, s)["mean"] for s in (None, 8))
         assert 15 < blocks["psnr"] < overlapping["psnr"]
-        estimate = imager.estimate(imager.sense(picture))
-        assert estimate.shape == picture.shape
-        assert score_picture(imager, "", picture).psnr == pytest.approx(blocks["psnr"])
+        estimate = imager.estimate(imager.sense(image))
+        assert estimate.shape == image.shape
+        assert score_image(imager, "", image).psnr == pytest.approx(blocks["psnr"])
 
     def test_estimates_agree_with_what_was_sensed_in_cut_windows_too(self):
-        imager = ClassicalImager(random_patterns(64, 16), "bp")
-        picture = CAMERA[
+        imager = Imager.untrained(random_patterns(64, 16), "bp")
+        image = CAMERA[
             100:141, 200:233
         ]  # the last row of windows is 9 high, the last column 1 wide
-        y = imager.sense(picture)
+        y = imager.sense(image)
         estimate = torch.from_numpy(imager.estimate(y))
         sensed = imager.operator.forward(estimate).numpy()
         np.testing.assert_allclose(sensed, y.values, atol=0.05)
-        np.testing.assert_allclose(estimate[:, 32], picture[:, 32], atol=0.05)  # 16 of 64 unknown
+        np.testing.assert_allclose(estimate[:, 32], image[:, 32], atol=0.05)  # 16 of 64 unknown
 
     def test_windows_side_by_side_are_the_blocks(self):
-        imager = ClassicalImager(random_patterns(64, 16), "bp")
-        picture = CAMERA[100:132, 200:248]
-        averaged, taken = reconstruct_overlapping(imager, picture, 16)
-        blocks = imager.estimate(imager.sense(picture))
+        imager = Imager.untrained(random_patterns(64, 16), "bp")
+        image = CAMERA[100:132, 200:248]
+        averaged, taken = reconstruct_overlapping(imager, image, 16)
+        blocks = imager.estimate(imager.sense(image))
         assert taken == 64 * 2 * 3
         np.testing.assert_allclose(averaged, blocks, atol=0.02)
 
     def test_total_variation_beats_basis_pursuit_on_a_photograph(self):
-        patterns, picture = random_patterns(256, 32, 0.05), CAMERA[64:192, 160:288]
-        bp, tv = (score_picture(ClassicalImager(patterns, m), "", picture) for m in ("bp", "tv"))
+        patterns, image = random_patterns(256, 32, 0.05), CAMERA[64:192, 160:288]
+        bp, tv = (score_image(Imager.untrained(patterns, m), "", image) for m in ("bp", "tv"))
         assert 20 < bp.psnr < tv.psnr - 2
 
     def test_overlapping_patterns_are_refused(self, refused):
-        picture = CAMERA[:40, :40]
+        image = CAMERA[:40, :40]
         for method in ("bp", "tv"):
-            imager = ClassicalImager(random_patterns(16, 16, stride=8), method)
+            imager = Imager.untrained(random_patterns(16, 16, stride=8), method)
             with refused("16 wide", "8 apart", "use stride 16"):
-                imager.estimate(imager.sense(picture))
+                imager.estimate(imager.sense(image))
 
     def test_an_unknown_method_is_refused(self):
         with pytest.raises(ValueError, match="'lasso' is not known; use one of bp, tv"):
-            ClassicalImager(random_patterns(16, 8), "lasso")
+            Imager.untrained(random_patterns(16, 8), "lasso")
 
-    def test_real_pictures_converge_without_a_warning(self):
+    def test_real_images_converge_without_a_warning(self):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             for method in ("bp", "tv"):
-                imager = ClassicalImager(random_patterns(102, 32, 0.05), method)
+                imager = Imager.untrained(random_patterns(102, 32, 0.05), method)
                 imager.estimate(imager.sense(CAMERA[200:264, 100:164]))

@@ -40,7 +40,7 @@ def test_a_new_reconstructor_is_found_once_registered(monkeypatch, refused):
     class FlatReconstructor(Reconstructor):
         Options = FlatOptions
 
-        def forward(self, y, operator, size):
+        def forward(self, y, operator, size, readout=None, counts=None):
             return torch.full((len(y), *size), self.options.level)
 
     assert find_reconstructor("flat") is FlatReconstructor
@@ -112,7 +112,7 @@ def test_every_window_is_reconstructed_from_its_own_measurements():
 
 
 @pytest.mark.parametrize(("stride", "size"), [(8, (8, 8)), (8, (13, 30)), (4, (9, 5)), (3, (1, 1))])
-def test_pictures_have_the_size_that_was_asked_for(stride, size):
+def test_images_have_the_size_that_was_asked_for(stride, size):
     network = build((5,), stride=stride).eval()
     operator = SensingOperator(torch.randn(16, 8, 8), stride)
     y = operator.forward(torch.randn(2, *size))
@@ -122,12 +122,12 @@ def test_pictures_have_the_size_that_was_asked_for(stride, size):
 # Averaging
 
 
-def cut_windows(pictures, window, stride, fill):
-    """Cut (N, H, V) into windows (N, h, w, W²), straight from the definition."""
-    count, height, width = pictures.shape
+def cut_windows(images, window, stride, fill):
+    """Cut (N, H, W) into windows (N, h, w, B²), straight from the definition."""
+    count, height, width = images.shape
     first = (window - stride) // 2
     far = window + stride
-    around = np.pad(pictures, ((0, 0), (far, far), (far, far)), constant_values=fill)
+    around = np.pad(images, ((0, 0), (far, far), (far, far)), constant_values=fill)
     rows, columns = -(-height // stride), -(-width // stride)
     windows = np.empty((count, rows, columns, window**2), np.float32)
     for i in range(rows):
@@ -145,12 +145,12 @@ def geometries(draw):
 
 
 @given(geometries(), st.integers(1, 40), st.integers(1, 40), st.integers(1, 2), st.integers(0, 99))
-def test_a_pictures_own_windows_give_the_picture_back(geometry, height, width, count, seed):
+def test_a_images_own_windows_give_the_image_back(geometry, height, width, count, seed):
     pixels = np.random.default_rng(seed).integers(0, 256, (count, height, width))
-    # What a window says about the outside of the picture must not matter.
+    # What a window says about the outside of the image must not matter.
     windows = cut_windows(pixels, geometry.window, geometry.stride, fill=10_000)
-    picture = average_windows(windows, geometry, (height, width))
-    np.testing.assert_array_equal(picture.numpy(), pixels)
+    image = average_windows(windows, geometry, (height, width))
+    np.testing.assert_array_equal(image.numpy(), pixels)
 
 
 @given(geometries(), st.integers(1, 40), st.integers(1, 40), st.integers(0, 99))
@@ -167,5 +167,5 @@ def test_averaging_is_a_mean_over_the_windows_that_cover_a_pixel(geometry, heigh
             if 0 <= row - top < geometry.window and 0 <= column - left < geometry.window:
                 place = (row - top) * geometry.window + column - left
                 said.append(windows[0, i, j, place])
-    picture = average_windows(torch.from_numpy(windows), geometry, (height, width))
-    assert picture[0, row, column].item() == pytest.approx(np.mean(said), rel=1e-5, abs=1e-4)
+    image = average_windows(torch.from_numpy(windows), geometry, (height, width))
+    assert image[0, row, column].item() == pytest.approx(np.mean(said), rel=1e-5, abs=1e-4)

@@ -41,7 +41,7 @@ def small_imager(window=8, stride=8, m=16, nested=False):
 
 @pytest.mark.parametrize(("window", "stride", "m"), [(8, 8, 16), (8, 4, 5), (8, 2, 2), (9, 4, 3)])
 @pytest.mark.parametrize("size", [(32, 32), (33, 26), (5, 70)])
-def test_pictures_of_any_size_and_camera_come_back_in_their_size(window, stride, m, size):
+def test_images_of_any_size_and_camera_come_back_in_their_size(window, stride, m, size):
     torch.manual_seed(0)
     operator = camera(window, stride, m)
     network = UnrolledReconstructor(operator.geometry, m, SMALL).eval()
@@ -90,10 +90,10 @@ def test_the_network_is_as_small_as_promised():
     assert sum(w.numel() for w in network.parameters()) <= 4_000_000
 
 
-def test_tiles_give_the_picture_of_one_piece(monkeypatch):
+def test_tiles_give_the_image_of_one_piece(monkeypatch):
     imager = tersense.load("block-r25")
-    picture = data.camera()[:320, :288]
-    y = imager.sense(picture)
+    image = data.camera()[:320, :288]
+    y = imager.sense(image)
     whole = imager.estimate(y)
     monkeypatch.setattr(imager_module, "TILE_PIXELS", 128 * 128)
     difference = np.abs(imager.estimate(y) - whole)
@@ -102,8 +102,8 @@ def test_tiles_give_the_picture_of_one_piece(monkeypatch):
 
 
 def test_bfloat16_is_close_to_float32():
-    picture = data.camera()[:128, :128]
-    y = tersense.load("block-r25").sense(picture)
+    image = data.camera()[:128, :128]
+    y = tersense.load("block-r25").sense(image)
     full = tersense.load("block-r25").estimate(y)
     half = tersense.load("block-r25", precision="bfloat16").estimate(y)
     assert 0 < np.abs(full - half).mean() < 0.5
@@ -112,10 +112,10 @@ def test_bfloat16_is_close_to_float32():
 
 
 def test_a_nested_camera_works_at_lower_rates_and_others_do_not():
-    picture = data.camera()[:40, :40]
+    image = data.camera()[:40, :40]
     nested = small_imager(nested=True).at_rate(0.1)
     assert nested.rows == 6
-    y = nested.sense(picture)
+    y = nested.sense(image)
     whole = small_imager(nested=True)  # finds out the rate from the measurements
     whole.reconstructor = nested.reconstructor
     np.testing.assert_array_equal(whole.reconstruct(y), nested.reconstruct(y))
@@ -204,11 +204,11 @@ def test_dense_sensing_starts_as_the_ternary_camera():
     trained = small_imager()
     network = JointNetwork(settings(rate=0.25, kind="float"), 120.0, 60.0)
     network.start_from(trained)
-    picture = torch.rand(24, 24)
+    image = torch.rand(24, 24)
     alpha = trained.operator.alpha[:, None, None]
     phi, ones = network.sensor()
-    dense = SensingOperator(phi, 8, ones).forward(picture)
-    torch.testing.assert_close(dense, alpha * trained.operator.forward(picture))
+    dense = SensingOperator(phi, 8, ones).forward(image)
+    torch.testing.assert_close(dense, alpha * trained.operator.forward(image))
 
 
 def test_compiled_phases_give_the_same_gradients(monkeypatch):

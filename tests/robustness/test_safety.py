@@ -25,12 +25,12 @@ import tersense
 from conftest import build_small_imager
 from tersense.app.page import _folder_for_guests
 from tersense.cli.program import main
-from tersense.io.files import MOST_TEXT, folder_written_whole, read_text, written_whole
+from tersense.io.files import MAX_TEXT, folder_written_whole, read_text, written_whole
 from tersense.io.images import read_image, write_image
 from tersense.measurements.measurements import Measurements
 from tersense.models.files import read_model, write_model
 from tersense.sensing.patterns import read_patterns
-from tersense.training.packing import open_pictures, resolve_source
+from tersense.training.packing import open_images, resolve_source
 
 SOURCES = sorted(Path(tersense.__file__).parent.rglob("*.py"))
 ROOT = Path(__file__).parents[2]
@@ -140,12 +140,12 @@ def huge_patches(path):
     with h5py.File(path, "w") as file:
         made = file.create_dataset("patches", (10**9, 1024), np.uint8, chunks=(10, 1024))
         made[:10] = 7
-    return lambda path: open_pictures(path, 8)
+    return lambda path: open_images(path, 8)
 
 
 def huge_text(path):
     with path.open("wb") as file:
-        file.truncate(MOST_TEXT + 1)
+        file.truncate(MAX_TEXT + 1)
     return read_text
 
 
@@ -194,13 +194,13 @@ def test_patches_of_another_file_are_refused(tmp_path, refused):
         file.create_virtual_dataset("patches", layout)
     for name in ("link.h5", "virtual.h5"):
         with refused(name, "not stored in this file"):
-            open_pictures(tmp_path / name, 8)
+            open_images(tmp_path / name, 8)
 
 
 def test_a_large_honest_file_of_equal_patches_is_read(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("patches", data=np.zeros((20_000, 64), np.uint8), compression="gzip")
-    assert len(open_pictures(tmp_path / "a.h5", 8)) == 20_000
+    assert len(open_images(tmp_path / "a.h5", 8)) == 20_000
 
 
 # Temporary files
@@ -229,7 +229,7 @@ def test_files_in_the_making_are_removed_whatever_happens(tmp_path, error):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_pictures_of_guests_are_private_and_do_not_stay():
+def test_images_of_guests_are_private_and_do_not_stay():
     with _folder_for_guests() as folder:
         assert permissions(folder) == 0o700
         (folder / "upload.png").write_bytes(b"private")
@@ -279,7 +279,7 @@ def is_installed(name):
 # Images
 
 
-def test_animated_and_many_page_pictures_give_one_picture(tmp_path):
+def test_animated_and_many_page_images_give_one_image(tmp_path):
     frames = [Image.fromarray(np.full((8, 8), shade, np.uint8)) for shade in range(50)]
     memory = io.BytesIO()
     frames[0].save(memory, "GIF", save_all=True, append_images=frames[1:])

@@ -1,8 +1,8 @@
 """Several processes do what one does: train, evaluate, sense and reconstruct; and fail together.
 
 Processes add numbers in another order than one does, so weights agree to rounding, not to the bit.
-Measured here: losses to 5e-7 of their value, every pattern, α to 2e-6, pictures to 0.01 of a gray
-value. Biases before a batch normalisation are left out: it takes them away again, their gradient is
+Measured here: losses to 5e-7 of their value, every pattern, α to 2e-6, images to 0.01 of a gray
+value. Biases before a batch normalization are left out: it takes them away again, their gradient is
 nothing but rounding, and Adam makes steps of full length of it.
 """
 
@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 import torch
 from skimage import data
-from training.test_train import assert_equal_weights, small_config, unrolled_config, weights_of
 
 import tersense
 from processes import kill_worker, start_together, wait_for, wait_until_there
+from runs import assert_equal_weights, small_config, unrolled_config, weights_of
 from tersense.cli.program import main
 from tersense.io.images import write_image
 from tersense.runtime._rendezvous import invite, join
@@ -76,9 +76,9 @@ def test_two_processes_learn_what_one_learns(one_and_two):
     np.testing.assert_array_equal(cameras[0].phi, cameras[1].phi)
     alpha = [camera.operator.alpha for camera in cameras]
     torch.testing.assert_close(*alpha, rtol=0, atol=1e-5)
-    picture = data.camera()[100:164, 100:164]
-    pictures = [camera.capture(picture)[0] for camera in cameras]
-    np.testing.assert_allclose(*pictures, atol=0.1)
+    image = data.camera()[100:164, 100:164]
+    images = [camera.capture(image)[0] for camera in cameras]
+    np.testing.assert_allclose(*images, atol=0.1)
 
 
 def test_the_packed_store_is_one_file_for_all(one_and_two):
@@ -200,7 +200,7 @@ def test_folders_shared_by_two_processes_give_what_one_gives(photographs, tmp_pa
     mixed = tmp_path / "mixed"
     mixed.mkdir()
     for name in ("a", "b", "c"):
-        (mixed / f"{name}.png").write_bytes(b"no picture")
+        (mixed / f"{name}.png").write_bytes(b"no image")
     write_image(mixed / "d.png", data.camera()[:32, :32])
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
@@ -267,7 +267,7 @@ with process_group():
 """
 
 
-def test_batch_normalisation_sees_the_whole_batch():
+def test_batch_normalization_sees_the_whole_batch():
     """Against torch's own on the whole batch: result, gradients and running statistics."""
     results = wait_for(start_together(2, "-c", NORM))
     assert [code for code, *_ in results] == [0, 0], results

@@ -13,9 +13,9 @@ from tersense.sensing import exact as kernels
 from tersense.sensing.additions import AddOnlySensor
 
 
-def ternary(rng, m, W, density):
+def ternary(rng, m, B, density):
     """Make random patterns; some are empty, some have one sign only."""
-    phi = rng.choice([-1, 1], (m, W, W)) * (rng.random((m, W, W)) < density)
+    phi = rng.choice([-1, 1], (m, B, B)) * (rng.random((m, B, B)) < density)
     for row, kind in enumerate(rng.integers(0, 8, m)):
         if kind == 0:
             phi[row] = 0
@@ -24,12 +24,12 @@ def ternary(rng, m, W, density):
     return phi.astype(np.int8)
 
 
-def rows_of(rng, m, W, K):
+def rows_of(rng, m, B, K):
     """Make patterns of exactly K entries with random signs."""
-    phi = np.zeros((m, W * W), np.int8)
+    phi = np.zeros((m, B * B), np.int8)
     for row in phi:
-        row[rng.choice(W * W, K, replace=False)] = rng.choice([-1, 1], K)
-    return phi.reshape(m, W, W)
+        row[rng.choice(B * B, K, replace=False)] = rng.choice([-1, 1], K)
+    return phi.reshape(m, B, B)
 
 
 def random_image(rng, *shape):
@@ -45,14 +45,14 @@ def assert_exact(phi, stride, image, **options):
 
 @st.composite
 def cases(draw):
-    W = draw(st.integers(1, 40))
-    stride = draw(st.integers(max(1, W // 5), W))
-    H, V = draw(st.integers(1, 150)), draw(st.integers(1, 150))
+    B = draw(st.integers(1, 40))
+    stride = draw(st.integers(max(1, B // 5), B))
+    H, W = draw(st.integers(1, 150)), draw(st.integers(1, 150))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    phi = ternary(rng, draw(st.integers(1, 5)), W, draw(st.sampled_from([0, 0.05, 0.3, 0.9, 1])))
+    phi = ternary(rng, draw(st.integers(1, 5)), B, draw(st.sampled_from([0, 0.05, 0.3, 0.9, 1])))
     content = draw(st.sampled_from(["random", "zero", "white"]))
-    fill = {"random": random_image(rng, H, V), "zero": 0, "white": 255}[content]
-    image = np.empty((H, V), np.uint8)
+    fill = {"random": random_image(rng, H, W), "zero": 0, "white": 255}[content]
+    image = np.empty((H, W), np.uint8)
     image[:] = fill
     return phi, stride, image
 
@@ -63,15 +63,15 @@ def test_any_geometry_is_exact(case):
     assert_exact(*case)
 
 
-@pytest.mark.parametrize(("W", "stride"), [(1, 1), (2, 1), (5, 1), (40, 1), (40, 3)])
-def test_small_strides_are_exact(W, stride):
-    rng = np.random.default_rng(W)
-    assert_exact(ternary(rng, 3, W, 0.4), stride, random_image(rng, 23, 47))
+@pytest.mark.parametrize(("B", "stride"), [(1, 1), (2, 1), (5, 1), (40, 1), (40, 3)])
+def test_small_strides_are_exact(B, stride):
+    rng = np.random.default_rng(B)
+    assert_exact(ternary(rng, 3, B, 0.4), stride, random_image(rng, 23, 47))
 
 
 @pytest.mark.parametrize("stride", [16, 24, 32])
 @pytest.mark.parametrize("shape", [(100, 1030), (1030, 100), (192, 1024), (1, 300), (300, 1)])
-def test_long_pictures_are_exact(stride, shape):
+def test_long_images_are_exact(stride, shape):
     rng = np.random.default_rng(stride)
     assert_exact(rows_of(rng, 4, 32, 51), stride, random_image(rng, *shape))
 
@@ -85,12 +85,12 @@ def test_long_rows_of_lapped_windows_are_exact(K, windows):
 
 @given(st.integers(0, 2**32), st.integers(1, 20), st.booleans(), st.sampled_from([0.1, 0.5, 1]))
 @settings(max_examples=20, deadline=None)
-def test_worst_contents_are_exact(seed, W, negate, density):
+def test_worst_contents_are_exact(seed, B, negate, density):
     rng = np.random.default_rng(seed)
-    phi = ternary(rng, 4, W, density)
+    phi = ternary(rng, 4, B, density)
     worst = (phi[0] > 0) ^ negate
     image = np.tile(np.where(worst, 255, 0).astype(np.uint8), (3, 5))
-    assert_exact(phi, W, image)
+    assert_exact(phi, B, image)
 
 
 @pytest.mark.parametrize(("K", "dtype"), [(51, np.int16), (307, np.int32), (1024, np.int32)])
@@ -121,10 +121,10 @@ def test_dtype_widens_only_beyond_128_of_a_sign(sign, count, dtype):
     assert_exact(phi, 17, 255 - white)
 
 
-@pytest.mark.parametrize(("W", "stride"), [(32, 32), (32, 16), (33, 20)])
-def test_threads_agree(W, stride):
+@pytest.mark.parametrize(("B", "stride"), [(32, 32), (32, 16), (33, 20)])
+def test_threads_agree(B, stride):
     rng = np.random.default_rng(stride)
-    sensor = AddOnlySensor(rows_of(rng, 6, W, 51), stride)
+    sensor = AddOnlySensor(rows_of(rng, 6, B, 51), stride)
     image = random_image(rng, 1100, 1200)
     one = sensor(image)
     for threads in (2, 3):
@@ -157,7 +157,7 @@ def test_any_memory_order_and_read_only_images(view):
     np.testing.assert_array_equal(image, before)
 
 
-def test_one_sensor_serves_pictures_of_all_sizes():
+def test_one_sensor_serves_images_of_all_sizes():
     rng = np.random.default_rng(5)
     phi = ternary(rng, 4, 12, 0.2)
     sensor = AddOnlySensor(phi, 7)

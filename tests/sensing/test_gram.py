@@ -52,7 +52,7 @@ def test_lapped_windows_are_inverted_away_from_the_border(window, stride, m):
 
 @pytest.mark.parametrize(("window", "stride", "m"), [(16, 8, 16), (16, 4, 4), (8, 8, 16)])
 def test_repeated_steps_towards_the_measurements_settle(window, stride, m):
-    """Also at the border, for broad patterns that nearly repeat their neighbours."""
+    """Also at the border, for broad patterns that nearly repeat their neighbors."""
     rng = torch.Generator().manual_seed(0)
     signs = torch.rand(m, window, window, generator=rng, dtype=torch.float64)
     operator = SensingOperator((signs > 0.1).double() - (signs > 0.9).double(), stride)

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from training.test_train import unrolled_config
 
 import tersense
+from runs import unrolled_config
 from tersense import TersenseError
 from tersense.sensing.patterns import Patterns, nested_order
 from tersense.training.network import JointNetwork
@@ -55,7 +55,7 @@ def test_low_rates_with_their_large_errors_count_no_more_by_the_logarithm(tmp_pa
 
     def pull_of(size):
         size = torch.tensor(size, requires_grad=True)
-        network._compare(x, x + size * error).backward()
+        network.loss(x, x + size * error).backward()
         return (size.grad * size).item()
 
     np.testing.assert_allclose([pull_of(size) for size in (0.1, 1.0, 10.0)], pull, rtol=1e-3)

@@ -6,17 +6,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from operators import assert_adjoint, geometries, random_phi, sizes
 from reference import sense_slowly
 from tersense.sensing.exact import sense_exactly
 from tersense.sensing.geometry import Geometry
 from tersense.sensing.operator import SensingOperator
-
-geometries = st.integers(1, 9).flatmap(lambda w: st.tuples(st.just(w), st.integers(1, w)))
-sizes = st.tuples(st.integers(1, 23), st.integers(1, 23))
-
-
-def random_phi(rng, m, window, density=0.5):
-    return rng.choice([-1, 0, 1], (m, window, window), p=[density / 2, 1 - density, density / 2])
 
 
 @settings(max_examples=60, deadline=None)
@@ -24,26 +18,16 @@ def random_phi(rng, m, window, density=0.5):
 def test_equals_the_definition(geometry, size, seed):
     window, stride = geometry
     rng = np.random.default_rng(seed)
-    picture = rng.integers(0, 256, size, dtype=np.uint8)
+    image = rng.integers(0, 256, size, dtype=np.uint8)
     phi = random_phi(rng, 3, window).astype(np.int8)
     operator = SensingOperator(torch.from_numpy(phi).float(), stride)
-    expected = sense_slowly(picture, phi, stride)
+    expected = sense_slowly(image, phi, stride)
     np.testing.assert_array_equal(
-        sense_exactly(torch.from_numpy(picture), operator).numpy(), expected
+        sense_exactly(torch.from_numpy(image), operator).numpy(), expected
     )
     np.testing.assert_array_equal(
-        operator.forward(torch.from_numpy(picture).float()).numpy(), expected
+        operator.forward(torch.from_numpy(image).float()).numpy(), expected
     )
-
-
-def assert_adjoint(operator, size):
-    """⟨Φx, z⟩ = ⟨x, Φᵀz⟩, for pictures of several channels."""
-    x = torch.randn(2, 3, *size, dtype=torch.float64)
-    y = operator.forward(x)
-    z = torch.randn_like(y)
-    back = operator.adjoint(z, size)
-    assert back.shape == x.shape
-    torch.testing.assert_close((y * z).sum(), (x * back).sum())
 
 
 @settings(max_examples=60, deadline=None)
@@ -58,38 +42,38 @@ def test_the_adjoint_is_the_adjoint(geometry, size, seed):
 @pytest.mark.parametrize(("window", "stride"), [(32, 32), (32, 16), (32, 8), (32, 2), (30, 7)])
 def test_real_sizes_that_are_no_multiple_of_anything(window, stride):
     rng = np.random.default_rng(5)
-    picture = rng.integers(0, 256, (71, 53), dtype=np.uint8)
+    image = rng.integers(0, 256, (71, 53), dtype=np.uint8)
     phi = random_phi(rng, 2, window, 0.05).astype(np.int8)
     operator = SensingOperator(torch.from_numpy(phi).float(), stride)
-    y = sense_exactly(torch.from_numpy(picture), operator)
+    y = sense_exactly(torch.from_numpy(image), operator)
     assert y.shape == (2, -(-71 // stride), -(-53 // stride))
-    np.testing.assert_array_equal(y.numpy(), sense_slowly(picture, phi, stride))
+    np.testing.assert_array_equal(y.numpy(), sense_slowly(image, phi, stride))
 
 
 @pytest.mark.parametrize("value", [0, 255])
 @pytest.mark.parametrize("window", [32, 40])
-def test_dense_rows_on_extreme_pictures(window, value):
-    picture = torch.full((2 * window, window + 3), value, dtype=torch.uint8)
+def test_dense_rows_on_extreme_images(window, value):
+    image = torch.full((2 * window, window + 3), value, dtype=torch.uint8)
     phi = torch.ones(2, window, window)
     phi[1] = -1
-    y = sense_exactly(picture, SensingOperator(phi, window))
+    y = sense_exactly(image, SensingOperator(phi, window))
     assert y[0, 0, 0] == value * window**2
     assert y[1, 0, 1] == -value * window * 3
 
 
 def test_windows_too_large_for_single_precision_stay_exact():
-    picture = torch.full((260, 260), 255, dtype=torch.uint8)
-    picture[0, 0] = 254
-    y = sense_exactly(picture, SensingOperator(torch.ones(1, 260, 260), 260))
+    image = torch.full((260, 260), 255, dtype=torch.uint8)
+    image[0, 0] = 254
+    y = sense_exactly(image, SensingOperator(torch.ones(1, 260, 260), 260))
     assert y.item() == 255 * 260**2 - 1  # above 2²⁴, and odd
 
 
 def test_strips_make_no_difference(monkeypatch):
-    picture = torch.randint(0, 256, (2, 70, 45), dtype=torch.uint8)
+    image = torch.randint(0, 256, (2, 70, 45), dtype=torch.uint8)
     operator = SensingOperator(torch.randn(3, 8, 8).sign(), 4)
-    whole = sense_exactly(picture, operator)
+    whole = sense_exactly(image, operator)
     monkeypatch.setattr("tersense.sensing.operator._PIXELS_AT_ONCE", 3 * 2 * 12 * 64)
-    assert torch.equal(sense_exactly(picture, operator), whole)
+    assert torch.equal(sense_exactly(image, operator), whole)
 
 
 def test_channels_are_sensed_one_by_one():
@@ -122,7 +106,7 @@ def test_an_operator_keeps_its_scales_and_has_ones_without():
     st.slices(12),
     st.slices(12),
 )
-def test_ones_are_those_of_a_picture_of_ones(geometry, size, rows, columns):
+def test_ones_are_those_of_an_image_of_ones(geometry, size, rows, columns):
     torch.manual_seed(0)
     rows, columns = (slice(part.start, part.stop) for part in (rows, columns))
     operator = SensingOperator(torch.randn(2, geometry[0], geometry[0]).sign(), geometry[1])
@@ -159,7 +143,7 @@ def test_windows_that_overlap_are_no_blocks(refused):
         next(Geometry(8, 4).block_kinds((20, 20)))
 
 
-def test_windows_of_a_lapped_camera_are_centred_on_their_cell():
+def test_windows_of_a_lapped_camera_are_centerd_on_their_cell():
     geometry = Geometry(window=32, stride=16)
     assert geometry.offset == 8
     assert geometry.grid(100, 33) == (7, 3)

@@ -1,4 +1,4 @@
-"""Patterns of the user's own, from the file to the picture."""
+"""Patterns of the user's own, from the file to the image."""
 
 import json
 

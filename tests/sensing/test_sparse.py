@@ -9,9 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skimage import data
-from sensing.test_operator import assert_adjoint, geometries, random_phi, sizes
 
 import tersense
+from operators import assert_adjoint, geometries, random_phi, sizes
 from reference import sense_slowly
 from tersense.sensing.operator import SensingOperator, SparseOperator, fastest_operator
 
@@ -21,12 +21,12 @@ from tersense.sensing.operator import SensingOperator, SparseOperator, fastest_o
 def test_equals_the_definition(geometry, size, density, seed):
     window, stride = geometry
     rng = np.random.default_rng(seed)
-    pictures = rng.integers(0, 256, (2, *size), dtype=np.uint8)
+    images = rng.integers(0, 256, (2, *size), dtype=np.uint8)
     phi = random_phi(rng, 3, window, density).astype(np.int8)
     operator = SparseOperator(torch.from_numpy(phi).float(), stride)
     with torch.inference_mode():
-        y = operator.forward(torch.from_numpy(pictures).float())
-    expected = [sense_slowly(picture, phi, stride) for picture in pictures]
+        y = operator.forward(torch.from_numpy(images).float())
+    expected = [sense_slowly(image, phi, stride) for image in images]
     np.testing.assert_array_equal(y.numpy(), expected)
 
 
@@ -41,7 +41,7 @@ def test_the_adjoint_is_the_adjoint(geometry, size, seed):
 
 
 @pytest.mark.parametrize("stride", [8, 4])
-def test_gradients_reach_the_picture(stride):
+def test_gradients_reach_the_image(stride):
     operator = SparseOperator(torch.randn(3, 8, 8, dtype=torch.float64), stride)
     x = torch.randn(10, 13, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(operator.forward, (x,))
@@ -63,7 +63,7 @@ def test_zeros_are_left_out_where_it_pays(patterns, stride, density, kind):
 
 
 def test_a_camera_reconstructs_by_it_where_torch_can(monkeypatch):
-    picture, products = data.camera()[:64, :96], []
+    image, products = data.camera()[:64, :96], []
     correlate = SparseOperator._correlate
     monkeypatch.setattr(
         SparseOperator,
@@ -73,7 +73,7 @@ def test_a_camera_reconstructs_by_it_where_torch_can(monkeypatch):
         ),
     )
     camera = tersense.load("lapped-r10")
-    y = camera.sense(picture)
+    y = camera.sense(image)
     estimate = camera.estimate(y)
     assert products.count(True) >= 5
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: False)

@@ -1,4 +1,4 @@
-"""Selection, binarisation, scale and the straight-through gradient of Algorithm 1."""
+"""Selection, binarization, scale and the straight-through gradient of Algorithm 1."""
 
 import numpy as np
 import pytest

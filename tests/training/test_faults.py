@@ -1,4 +1,4 @@
-"""Trainings that meet trouble, for real: full disks, bad pictures, numbers that explode, kills."""
+"""Trainings that meet trouble, for real: full disks, bad images, numbers that explode, kills."""
 
 import os
 import resource
@@ -9,15 +9,15 @@ from contextlib import contextmanager, suppress
 import pytest
 import torch
 from skimage import data
-from training.test_train import (
+
+from long import kills
+from runs import (
     assert_equal_weights,
     small_config,
     train_until,
     unrolled_config,
     weights_of,
 )
-
-from long import kills
 from tersense.cli.program import main
 from tersense.errors import TersenseError
 from tersense.io.files import locked
@@ -25,8 +25,8 @@ from tersense.io.images import write_image
 from tersense.runtime.progress import Quiet
 from tersense.training.checkpoint import read_checkpoint
 from tersense.training.config import write_toml
-from tersense.training.run import Run, open_run, train
 from tersense.training.network import JointNetwork
+from tersense.training.run import Run, open_run, train
 
 
 @contextmanager
@@ -81,7 +81,7 @@ def test_a_full_disk_costs_only_the_time_since_the_last_checkpoint(place_and_tro
     assert_equal_weights(weights_of(place / "run"), whole)
 
 
-def test_an_unreadable_picture_among_others_is_counted_and_left_out(tmp_path, capsys):
+def test_an_unreadable_image_among_others_is_counted_and_left_out(tmp_path, capsys):
     for name, good in (("with", data.astronaut()), ("without", data.astronaut())):
         (tmp_path / name).mkdir()
         write_image(tmp_path / name / "a.png", good)
@@ -153,8 +153,8 @@ def test_a_checkpoint_of_before_the_random_state_was_kept_is_read(tmp_path):
 
 PACK = """
 import sys
-from tersense.training.packing import open_pictures
-store = open_pictures(sys.argv[1], 8, sys.argv[2])
+from tersense.training.packing import open_images
+store = open_images(sys.argv[1], 8, sys.argv[2])
 print(len(store), int(store.pixels.sum()))
 """
 

@@ -1,25 +1,25 @@
-"""The optimiser for weight matrices."""
+"""The optimizer for weight matrices."""
 
 import pytest
 import torch
 from torch import nn
 
 from tersense.training.checkpoint import read_checkpoint, write_checkpoint
-from tersense.training.optim import Muon, orthogonalised
+from tersense.training.optim import Muon, orthogonalized
 
 
 @pytest.mark.parametrize("shape", [(3, 8, 20), (2, 20, 8), (1, 6, 6)])
 def test_all_singular_values_come_near_one_and_directions_stay(shape):
     matrices = torch.randn(shape, generator=torch.Generator().manual_seed(1))
     u, _, v = torch.linalg.svd(matrices, full_matrices=False)
-    result = orthogonalised(matrices)
+    result = orthogonalized(matrices)
     assert (torch.linalg.svdvals(result) - 1).abs().max() < 0.35
     exact = u @ v
     assert (result - exact).norm() < 0.35 * exact.norm()
 
 
 def test_a_matrix_that_never_had_a_gradient_stays_finite():
-    assert torch.equal(orthogonalised(torch.zeros(1, 4, 5)), torch.zeros(1, 4, 5))
+    assert torch.equal(orthogonalized(torch.zeros(1, 4, 5)), torch.zeros(1, 4, 5))
 
 
 def network():

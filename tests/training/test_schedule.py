@@ -1,9 +1,9 @@
-"""Learning rates over a training."""
+"""Learning rates over a training run."""
 
 import pytest
-from tersense.training.schedule import learning_rates
 
 from tersense.training.config import TrainConfig
+from tersense.training.optim import learning_rates
 
 
 def test_the_papers_schedule_falls_by_steps():

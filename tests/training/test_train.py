@@ -8,43 +8,19 @@ from dataclasses import replace
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from skimage import data
 
 import tersense
 from processes import wait_until_there
+from runs import assert_equal_weights, small_config, unrolled_config, weights_of
 from tersense.cli.program import main
 from tersense.errors import TersenseError
-from tersense.evaluation.protocols import score_picture
+from tersense.evaluation.protocols import score_image
 from tersense.io.images import write_image
 from tersense.runtime.progress import Quiet
-from tersense.training.config import build_config, read_config, write_toml
-from tersense.training.run import Run, open_run, train
+from tersense.training.config import read_config, write_toml
 from tersense.training.network import JointNetwork
-
-
-def small_config(out, **changes):
-    """A camera that trains in a second on the pictures of scikit-image."""
-    tables = {
-        "sensing": {"window": 8, "stride": 8, "rate": 0.25, "density": 0.1},
-        "reconstructor": {"name": "mlp", "hidden": [32]},
-        "data": {"train": "package:skimage/data", "crop": 8, "samples": 4000, "augment": True},
-        "train": {"out": str(out), "epochs": 3, "batch": 200, "lr": 0.01, "checkpoint_epochs": 1},
-    }
-    for key, value in changes.items():
-        section, name = key.split("__")
-        tables[section][name] = value
-    return build_config(tables)
-
-
-def weights_of(run_folder):
-    return load_file(run_folder / "model.safetensors")
-
-
-def assert_equal_weights(one, other):
-    assert one.keys() == other.keys()
-    for name, value in one.items():
-        assert torch.equal(value, other[name]), name
+from tersense.training.run import Run, open_run, train
 
 
 def test_training_learns(tmp_path):
@@ -52,7 +28,7 @@ def test_training_learns(tmp_path):
     entries = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").open()]
     losses = [entry["loss"] for entry in entries]
     assert losses[-1] < 0.5 * losses[0]
-    # 64 normalised pixels a crop: guessing the mean would cost about 64.
+    # 64 normalized pixels a crop: guessing the mean would cost about 64.
     assert losses[-1] < 10
 
 
@@ -80,7 +56,7 @@ def test_a_stopped_run_continues_bit_for_bit(tmp_path):
 
 
 def test_a_run_stopped_in_the_middle_of_an_epoch_continues_bit_for_bit(tmp_path, monkeypatch):
-    monkeypatch.setattr("tersense.training.looks._MOST_STEPS", 7)
+    monkeypatch.setattr("tersense.training.stopping._MAX_STEPS", 7)
     train(small_config(tmp_path / "whole"))
     config = small_config(tmp_path / "parts")
     hurried = replace(config, train=replace(config.train, seconds=1e-9))
@@ -171,8 +147,8 @@ def two_photographs(folder):
     return folder
 
 
-def test_a_run_goes_on_with_its_own_pictures_only(tmp_path, refused):
-    """A picture of the same name and size, with one other pixel, is another picture."""
+def test_a_run_goes_on_with_its_own_images_only(tmp_path, refused):
+    """An image of the same name and size, with one other pixel, is another image."""
     folder = two_photographs(tmp_path / "photographs")
     given = {"data__train": str(folder)}
     train(small_config(tmp_path / "run", train__epochs=1, **given))
@@ -258,8 +234,8 @@ def test_a_learned_scale_is_learned(tmp_path):
 def test_a_dense_camera_can_be_evaluated_and_has_no_model_file(tmp_path):
     camera = train(small_config(tmp_path / "run", sensing__kind="float", train__epochs=8))
     assert not (tmp_path / "run/model.safetensors").exists()
-    picture = data.camera()[100:164, 100:164]
-    assert score_picture(camera, "camera", picture).psnr > 20
+    image = data.camera()[100:164, 100:164]
+    assert score_image(camera, "camera", image).psnr > 20
 
 
 def sda_config(out, **changes):
@@ -273,8 +249,8 @@ def test_the_stacked_autoencoder_learns_and_resumes_bit_for_bit(tmp_path):
     train(sda_config(tmp_path / "halves", train__epochs=4))
     halves = train(sda_config(tmp_path / "halves", train__epochs=10), resume=True)
     assert torch.equal(whole.operator.phi, halves.operator.phi)
-    picture = data.camera()[100:164, 100:164]
-    assert score_picture(whole, "camera", picture).psnr > 16
+    image = data.camera()[100:164, 100:164]
+    assert score_image(whole, "camera", image).psnr > 16
 
 
 def test_pretraining_makes_a_better_start(tmp_path):
@@ -283,9 +259,13 @@ def test_pretraining_makes_a_better_start(tmp_path):
         config = sda_config(tmp_path / str(steps))
         options = {**config.reconstructor, "pretrain_steps": steps}
         run = Run(replace(config, reconstructor=options), Quiet())
-        run.state.network.reconstructor.prepare(run.state.network.sensor.theta, run._normalised())
+        network, pixels = run.state.network, run.state.network.normalization.pixels
+        batches = (pixels(crops.float()) for crops in run.data.endless_batches())
+        network.reconstructor.prepare(network.sensor.theta, batches)
         with torch.no_grad():
-            losses[steps] = run.state.network(run.data.crops(run.data.sampler.epoch(0)[:500])).item()
+            losses[steps] = run.state.network(
+                run.data.crops(run.data.sampler.epoch(0)[:500])
+            ).item()
     assert losses[200] < losses[0]
 
 
@@ -303,7 +283,7 @@ def test_a_signal_leaves_a_checkpoint_and_the_run_continues(tmp_path, request_to
     assert "--resume" in said.splitlines()[-1]
     run = Run(config, Quiet())
     run.state.load(run.folder.checkpoint)
-    assert run.step == tersense.load(tmp_path / "run/model.safetensors").about["steps"]
+    assert run.state.step == tersense.load(tmp_path / "run/model.safetensors").about["steps"]
 
 
 def test_training_leaves_the_choice_of_convolutions_as_it_was(tmp_path):
@@ -315,9 +295,9 @@ def test_training_leaves_the_choice_of_convolutions_as_it_was(tmp_path):
 
 
 def test_the_logged_loss_is_the_mean_of_the_epoch(tmp_path, monkeypatch):
-    monkeypatch.setattr("tersense.training.looks._MOST_STEPS", 7)
+    monkeypatch.setattr("tersense.training.stopping._MAX_STEPS", 7)
     train(small_config(tmp_path / "looks", train__epochs=1))
-    monkeypatch.setattr("tersense.training.looks._MOST_STEPS", 1000)
+    monkeypatch.setattr("tersense.training.stopping._MAX_STEPS", 1000)
     train(small_config(tmp_path / "once", train__epochs=1))
     losses = [
         json.loads((tmp_path / n / "metrics.jsonl").read_text())["loss"] for n in ("looks", "once")
@@ -356,47 +336,18 @@ def test_frozen_patterns_stay_while_the_network_learns(tmp_path):
 
 
 def train_until(config, last):
-    """Begin a training and interrupt it before a step, without a last checkpoint."""
+    """Begin a training run and interrupt it before a step, without a last checkpoint."""
     run = open_run(config, False, Quiet())
     learn = run.loop.make_step()
 
     def dying(locations):
-        if run.step == last:
+        if run.state.step == last:
             raise KeyboardInterrupt
         return learn(locations)
 
     run.loop.make_step = lambda: dying
     with pytest.raises(KeyboardInterrupt):
         run.loop.run()
-
-
-def unrolled_config(out, **changes):
-    """A small camera with the unrolled network, trained as the large ones are."""
-    options = {
-        "sensing__density": 0.2,
-        "reconstructor__name": "unrolled",
-        "reconstructor__phases": 2,
-        "reconstructor__channels": 8,
-        "data__crop": 16,
-        "data__samples": 160,
-        "train__epochs": 4,
-        "train__batch": 8,
-        "train__lr": 0.003,
-        "train__loss": "charbonnier",
-        "train__schedule": "cosine",
-        "train__clip": 1.0,
-        "train__freeze_epochs": 3,
-    }
-    tables = {
-        "sensing": {"window": 8, "stride": 8},
-        "reconstructor": {},
-        "data": {"train": "package:skimage/data", "fresh": True, "augment": True},
-        "train": {},
-    }
-    for key, value in {**options, "train__out": str(out), **changes}.items():
-        section, name = key.split("__")
-        tables[section][name] = value
-    return build_config(tables)
 
 
 @pytest.mark.parametrize("stride", [8, 4])
@@ -431,7 +382,9 @@ def test_frozen_patterns_stay_while_the_network_goes_on(tmp_path):
 
     def watching(locations):
         loss = learn(locations)
-        seen.append((run.state.network.sensor.freeze().hash, run.state.network.reconstructor.damping.item()))
+        seen.append(
+            (run.state.network.sensor.freeze().hash, run.state.network.reconstructor.damping.item())
+        )
         return loss
 
     run.loop.make_step = lambda: watching

@@ -1,4 +1,4 @@
-"""The web page (extra `app`): pick or upload a picture, sense it, see what comes back."""
+"""The web page (extra `app`): pick or upload an image, sense it, see what comes back."""
 
 import contextlib
 import html
@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tersense.app.state import MOST_BYTES, Capture, Shelf, capture, read_upload, stock_shelf
+from tersense.app.state import MAX_BYTES, Capture, Shelf, capture, read_upload, stock_shelf
 from tersense.errors import TersenseError, one_line
 from tersense.io.figures import draw_error, draw_measurements, draw_pattern_sheet
 from tersense.io.images import PHOTOGRAPH, write_image
@@ -31,17 +31,17 @@ SAMPLES = [PHOTOGRAPH, *map(PHOTOGRAPH.with_name, ("coffee.jpg", "camera.png"))]
 _SECONDS_KEPT = 3600  # of uploads and results
 _VISITS_KEPT = 200  # uploads, results and choices beyond the latest so many go sooner
 _SECONDS_BETWEEN_SWEEPS = 5
-_AT_ONCE = 2  # people whose pictures are worked on; others wait in line
+_AT_ONCE = 2  # people whose images are worked on; others wait in line
 _USUAL_RATE = "25 %"  # of the default model
-_MEGABYTES = MOST_BYTES // 2**20
+_MEGABYTES = MAX_BYTES // 2**20
 _CSS = Path(__file__).with_name("style.css")
 
 _INTRODUCTION = """
 <header>
 <h1>tersense</h1>
-<p>A camera that never records the picture. It records a few sums of pixels, each weighted by
+<p>A camera that never records the image. It records a few sums of pixels, each weighted by
 <b class="minus">−1</b>, 0 or <b class="plus">+1</b>, and a network turns the sums back into the
-picture.</p>
+image.</p>
 </header>
 """
 
@@ -52,13 +52,13 @@ class Studio:
     Args:
         shelf: The cameras on offer.
         folder: Where uploads come and results go; old ones are swept out.
-        most_pixels: Larger pictures are shrunk.
+        max_pixels: Larger images are shrunk.
 
     `furniture` names what in the folder belongs to the page itself and stays.
     """
 
-    def __init__(self, shelf: Shelf, folder: Path, most_pixels: int) -> None:
-        self.shelf, self.folder, self.most_pixels = shelf, folder, most_pixels
+    def __init__(self, shelf: Shelf, folder: Path, max_pixels: int) -> None:
+        self.shelf, self.folder, self.max_pixels = shelf, folder, max_pixels
         self.furniture: set[Path] = set()
 
     def rates(self, family: str, before: str) -> tuple[list[str], str]:
@@ -67,26 +67,26 @@ class Studio:
         return rates, next(rate for rate in (before, _USUAL_RATE, rates[-1]) if rate in rates)
 
     def show(self, path: str, family: str, rate: str) -> tuple[Any, ...]:
-        """Sense and reconstruct a picture; return what the page shows, in its order."""
+        """Sense and reconstruct an image; return what the page shows, in its order."""
         try:
             self._touch(Path(path))
-            picture, note = read_upload(path, self.most_pixels)
-            done = capture(self.shelf[family][rate], picture)
+            image, note = read_upload(path, self.max_pixels)
+            done = capture(self.shelf[family][rate], image)
         except (TersenseError, MemoryError) as error:
-            message = str(error) or "This picture needs more memory than there is."
+            message = str(error) or "This image needs more memory than there is."
             raise gr.Error(message, title="That did not work", print_exception=False) from error
         stem = Path(path).stem
         folder = self.folder / uuid.uuid4().hex
         folder.mkdir()
-        pictures = {
+        images = {
             "original": done.original,
             "reconstruction": done.estimate,
             "error": draw_error(done.estimate, done.original),
             "patterns": draw_pattern_sheet(done.imager.phi),
             "measurements": draw_measurements(done.measurements.values),
         }
-        files = {name: folder / f"{stem}-{name}.png" for name in pictures}
-        for name, pixels in pictures.items():
+        files = {name: folder / f"{stem}-{name}.png" for name in images}
+        for name, pixels in images.items():
             write_image(files[name], pixels)
         done.measurements.save(folder / f"{stem}.tsm")
         shown = {name: str(file) for name, file in files.items()}
@@ -132,7 +132,7 @@ def _cards(done: Capture, note: str) -> str:
         f"<div><dt>{name}</dt><dd>{html.escape(value)}</dd><small>{html.escape(beside)}</small></div>"
         for name, (value, beside) in done.facts.items()
     ]
-    said = f"<p class='note'>The picture was {html.escape(note)}.</p>" if note else ""
+    said = f"<p class='note'>The image was {html.escape(note)}.</p>" if note else ""
     return f"{said}<dl class='cards'>{''.join(cards)}</dl>"
 
 
@@ -145,13 +145,13 @@ def build_page(studio: Studio) -> gr.Blocks:
         gr.HTML(_INTRODUCTION, padding=False)
         with gr.Row(equal_height=False):
             with gr.Column(scale=2, min_width=280):
-                _caption("Pick a picture")
+                _caption("Pick an image")
                 gallery = gr.Gallery(
                     [(str(path), None) for path in SAMPLES], show_label=False, columns=3, rows=1,
                     height=120, object_fit="cover", allow_preview=False, selected_index=0,
                     interactive=False, buttons=[], elem_id="samples",
                 )  # fmt: skip
-                _caption("or upload one", f"gray or colour, up to {_MEGABYTES} MB")
+                _caption("or upload one", f"gray or color, up to {_MEGABYTES} MB")
                 upload = gr.File(
                     show_label=False, file_types=["image"], height=130, elem_id="upload"
                 )
@@ -171,14 +171,14 @@ def build_page(studio: Studio) -> gr.Blocks:
                         wrong = _slider("wrong")
                 with gr.Row():
                     tsm = gr.DownloadButton("↓ Measurements (.tsm)", size="md", elem_id="tsm")
-                    png = gr.DownloadButton("↓ Picture (.png)", size="md", elem_id="png")
+                    png = gr.DownloadButton("↓ ImageArray (.png)", size="md", elem_id="png")
         cards = gr.HTML(elem_id="cards", padding=False)
         with gr.Row():
             with gr.Column(min_width=280):
                 _caption("The patterns", "+1 orange, −1 blue, 0 gray")
                 patterns = _image("patterns")
             with gr.Column(min_width=280):
-                _caption("The measurements", "a small picture for each pattern, middle gray is 0")
+                _caption("The measurements", "a small image for each pattern, middle gray is 0")
                 measured = _image("measured")
         shown = [again, wrong, cards, patterns, measured, tsm, png]
         # The latest wish counts: whoever changes the rate twice need not wait for the first.
@@ -223,14 +223,14 @@ def _image(name: str) -> gr.Image:
     return gr.Image(show_label=False, interactive=False, elem_id=name, buttons=["fullscreen"])
 
 
-def run_app(models: Sequence[str] | None, host: str, port: int, most_pixels: int) -> None:
+def run_app(models: Sequence[str] | None, host: str, port: int, max_pixels: int) -> None:
     """Serve the page until somebody interrupts.
 
     Args:
         models: Built-in names or model files to offer; None for all that are built in.
         host: Address to listen at.
         port: And its port.
-        most_pixels: Larger pictures are shrunk to so many pixels.
+        max_pixels: Larger images are shrunk to so many pixels.
     """
     _require_free(host, port)
     shelf = stock_shelf(models)
@@ -240,7 +240,7 @@ def run_app(models: Sequence[str] | None, host: str, port: int, most_pixels: int
     with _folder_for_guests() as folder:
         icon = folder / "icon.png"
         write_image(icon, draw_pattern_sheet(next(iter(shelf[next(iter(shelf))].values())).phi[:1]))
-        studio = Studio(shelf, folder, most_pixels)
+        studio = Studio(shelf, folder, max_pixels)
         page = build_page(studio)
         studio.furniture = set(folder.iterdir())
         with _sweeper(studio, page):
@@ -250,7 +250,7 @@ def run_app(models: Sequence[str] | None, host: str, port: int, most_pixels: int
 def _serve(page: gr.Blocks, host: str, port: int, icon: Path) -> None:
     page.launch(
         server_name=host, server_port=port, share=False, quiet=True, ssr_mode=False,
-        max_file_size=MOST_BYTES, footer_links=[], favicon_path=icon, css_paths=_CSS,
+        max_file_size=MAX_BYTES, footer_links=[], favicon_path=icon, css_paths=_CSS,
         theme=_theme(), prevent_thread_lock=True, enable_monitoring=False,
         state_session_capacity=_VISITS_KEPT,
     )  # fmt: skip

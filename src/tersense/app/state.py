@@ -1,4 +1,4 @@
-"""A picture's whole way through a camera, with everything that the web page shows of it."""
+"""An image's whole way through a camera, with everything that the web page shows of it."""
 
 import math
 import re
@@ -12,13 +12,13 @@ from PIL import Image
 
 from tersense.errors import TersenseError
 from tersense.evaluation.metrics import psnr, ssim
-from tersense.io.images import Picture, read_image
+from tersense.io.images import ImageArray, read_image
 from tersense.measurements.measurements import Measurements
 from tersense.models.imager import Imager
 from tersense.models.zoo import ALIASES, load, names
 
-MOST_BYTES = 20 * 2**20  # of an upload
-MOST_PIXELS = 40_000_000  # of an upload, before it is shrunk
+MAX_BYTES = 20 * 2**20  # of an upload
+MAX_PIXELS = 40_000_000  # of an upload, before it is shrunk
 _RATES = (0.01, 0.04, 0.1, 0.25, 0.3, 0.5)  # offered of models that work at any rate
 
 Shelf = dict[str, dict[str, Imager]]
@@ -54,43 +54,43 @@ def _at_rates(imager: Imager) -> list[Imager]:
     return [*(imager.at_rate(rate) for rate in _RATES if rate < 0.999 * imager.rate), imager]
 
 
-def read_upload(path: str | Path, most_pixels: int) -> tuple[Picture, str]:
-    """Read a picture that anybody may have sent.
+def read_upload(path: str | Path, max_pixels: int) -> tuple[ImageArray, str]:
+    """Read an image that anybody may have sent.
 
     Args:
-        path: The file: at most `MOST_BYTES`, and at most `MOST_PIXELS` pixels.
-        most_pixels: A larger picture is shrunk to so many, because time and memory grow with them.
+        path: The file: at most `MAX_BYTES`, and at most `MAX_PIXELS` pixels.
+        max_pixels: A larger image is shrunk to so many, because time and memory grow with them.
 
     Returns:
-        The picture, and a note if it was shrunk.
+        The image, and a note if it was shrunk.
     """
     path = Path(path)
-    if path.is_file() and path.stat().st_size > MOST_BYTES:
+    if path.is_file() and path.stat().st_size > MAX_BYTES:
         raise TersenseError(
             f"{path.name} has {path.stat().st_size / 2**20:.0f} MiB, more than "
-            f"{MOST_BYTES // 2**20}; make it smaller"
+            f"{MAX_BYTES // 2**20}; make it smaller"
         )
     try:
-        picture = read_image(path, MOST_PIXELS)
+        image = read_image(path, MAX_PIXELS)
     except TersenseError as error:  # people should not see where the server keeps things
         raise TersenseError(str(error).replace(str(path), path.name)) from error
-    height, width = picture.shape[:2]
-    if height * width <= most_pixels:
-        return picture, ""
-    shrink = math.sqrt(most_pixels / (height * width))
+    height, width = image.shape[:2]
+    if height * width <= max_pixels:
+        return image, ""
+    shrink = math.sqrt(max_pixels / (height * width))
     size = max(1, int(width * shrink)), max(1, int(height * shrink))
-    smaller = Image.fromarray(picture).resize(size, Image.Resampling.LANCZOS)
+    smaller = Image.fromarray(image).resize(size, Image.Resampling.LANCZOS)
     note = f"shrunk from {width}×{height}, so that it takes seconds"
     return np.array(smaller), note
 
 
 @dataclass(frozen=True)
 class Capture:
-    """A picture, what was measured of it, and what came back.
+    """An image, what was measured of it, and what came back.
 
     Args:
         imager: The camera.
-        original: (H, V) or (H, V, 3) uint8.
+        original: (H, W) or (H, W, 3) uint8.
         measurements: What the camera read out.
         estimate: What came back, as `original`.
         sensing_seconds: By the clock on the wall.
@@ -98,9 +98,9 @@ class Capture:
     """
 
     imager: Imager
-    original: Picture
+    original: ImageArray
     measurements: Measurements
-    estimate: Picture
+    estimate: ImageArray
     sensing_seconds: float
     reconstruction_seconds: float
 
@@ -114,17 +114,17 @@ class Capture:
         size = round(y.bits_per_pixel * self.original.size / 8)
         likeness = ssim(self.estimate, self.original)
         height, width = self.original.shape[:2]
-        each = "" if self.original.ndim == 2 else " of each colour"
+        each = "" if self.original.ndim == 2 else " of each color"
         return {
             "PSNR": (f"{psnr(self.estimate, self.original):.2f} dB", f"{width}×{height} pixels"),
             "SSIM": ("–" if math.isnan(likeness) else f"{likeness:.4f}", "1 would be the same"),
-            "Measurements": (f"{y.values.size:,}", f"{y.per_pixel:.3f} a pixel{each}"),
+            "Measurements": (f"{y.values.size:,}", f"{y.per_pixel:.3f} per pixel{each}"),
             "Arithmetic": (
                 f"{_short(patterns.nonzeros * windows)} additions",
                 f"dense: {_short(dense)} multiply-adds",
             ),
             "Matrix": (_bytes(stored), f"dense float: {_bytes(as_float)}"),
-            "Readout": (_bytes(size), f"the picture: {_bytes(self.original.size)}"),
+            "Readout": (_bytes(size), f"the image: {_bytes(self.original.size)}"),
             "Sensed in": (
                 _time(self.sensing_seconds),
                 f"{len(patterns)} patterns, {patterns.density:.1%} non-zero",
@@ -136,14 +136,14 @@ class Capture:
         }
 
 
-def capture(imager: Imager, picture: Picture) -> Capture:
-    """Sense and reconstruct a picture."""
+def capture(imager: Imager, image: ImageArray) -> Capture:
+    """Sense and reconstruct an image."""
     began = time.perf_counter()
-    y = imager.sense(picture)
+    y = imager.sense(image)
     sensed = time.perf_counter()
     estimate = imager.reconstruct(y)
     done = time.perf_counter()
-    return Capture(imager, picture, y, estimate, sensed - began, done - sensed)
+    return Capture(imager, image, y, estimate, sensed - began, done - sensed)
 
 
 def _short(count: float) -> str:

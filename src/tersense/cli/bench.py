@@ -18,7 +18,7 @@ def bench_sense(
     plot: PlotOption = None,
     quick: Annotated[bool, typer.Option("--quick", help="Small and short.")] = False,
 ) -> None:
-    """Sensing by additions against dense and sparse products, end to end from the picture.
+    """Sensing by additions against dense and sparse products, end to end from the image.
 
     Example: tersense bench sense --json sense.json --plot sense.png
     """
@@ -42,12 +42,12 @@ def bench_sense(
     show_table(title, head, rows)
     lapped, threads = result["lapped"], result["threads"]
     output.print(
-        "K: non-zeros a pattern. ms, MP/s: by additions. Ratios: the other way's time over it. "
-        "load, mem: estimates of the ms to add from the nearest cache, and to read the picture "
+        "K: non-zeros per pattern. ms, MP/s: by additions. Ratios: the other way's time over it. "
+        "load, mem: estimates of the ms to add from the nearest cache, and to read the image "
         "and write the result. All ways gave the same integers.\n"
         f"Lapped (S=16, m=64) at {lapped['side']}²: {lapped['throughput_ratio']:.2f} of the block "
         f"throughput a measurement. Two threads: {threads['speedup_shared']:.2f}× one where they "
-        f"share each picture, {threads['speedup_stream']:.2f}× where each takes a picture."
+        f"share each image, {threads['speedup_stream']:.2f}× where each takes an image."
     )
     if json:
         write_json(json, result)
@@ -68,12 +68,12 @@ def bench_reconstruct(
         int, typer.Option("--threads", metavar="N", min=1, max=1024, help="Of the CPU.")
     ] = 2,
     most: Annotated[
-        int, typer.Option("--most", metavar="SIDE", min=256, help="The largest picture to time.")
+        int, typer.Option("--most", metavar="SIDE", min=256, help="The largest image to time.")
     ] = 4096,
     json: JsonOption = None,
     quick: Annotated[bool, typer.Option("--quick", help="Small and short.")] = False,
 ) -> None:
-    """Time reconstruction by size of the picture, in float32 and bfloat16, and its memory.
+    """Time reconstruction by size of the image, in float32 and bfloat16, and its memory.
 
     Example: tersense bench reconstruct -m block-r25 --json reconstruct.json
     """
@@ -96,8 +96,8 @@ def bench_reconstruct(
          f"{case['nanoseconds_a_pixel']:.0f}", f"{case['peak_bytes'] / 2**20:.0f}"]
         for case in result["cases"]
     ]  # fmt: skip
-    head = ["model", "picture", "f32, s", "bf16, s", "yardsticks", "ns/pixel", "MiB"]
-    title = f"Reconstruction of gray pictures, {result['device']}"
+    head = ["model", "image", "f32, s", "bf16, s", "yardsticks", "ns/pixel", "MiB"]
+    title = f"Reconstruction of gray images, {result['device']}"
     show_table(title + (f", {threads} threads" if device == "cpu" else ""), head, rows)
     output.print(
         "f32, bf16: seconds in float32 and bfloat16. yardsticks: float32 over one 3×3 convolution "
@@ -117,7 +117,7 @@ def bench_train(
     json: JsonOption = None,
     quick: Annotated[bool, typer.Option("--quick", help="Few steps.")] = False,
 ) -> None:
-    """Time training steps: pixels and operations a second, and the share of the machine's peak.
+    """Time training steps: pixels and operations per second, and the share of the machine's peak.
 
     Example: tersense bench train configs/block-r25.toml --set train.batch=32
     """
@@ -134,7 +134,7 @@ def bench_train(
         "step": f"{result['seconds_a_step'] * 1e3:.2f} ms for {result['batch']} crops of "
         f"{result['crop']}×{result['crop']}",
         "pixels": f"{result['pixels_per_second'] / 1e6:.3g} million a second",
-        "arithmetic": f"{result['flops_a_pixel'] / 1e3:.0f} thousand operations a pixel, "
+        "arithmetic": f"{result['flops_a_pixel'] / 1e3:.0f} thousand operations per pixel, "
         f"{result['flops_per_second'] / 1e12:.3g} TFLOP/s",
         "a large matrix product": f"{result['matrix_product_flops_per_second'] / 1e12:.3g} TFLOP/s",
         "share of it": f"{result['share_of_peak']:.1%}",
@@ -146,23 +146,23 @@ def bench_train(
 
 @bench_app.command("methods")
 def bench_methods(
-    pictures: Annotated[
+    images: Annotated[
         Path | None,
-        typer.Argument(metavar="[DIR]", help="Pictures of 256×256 or more. Default: one bundled."),
+        typer.Argument(metavar="[DIR]", help="Images of 256×256 or more. Default: one bundled."),
     ] = None,
     count: Annotated[
-        int, typer.Option("--count", metavar="N", help="Pictures to take, the first ones.")
+        int, typer.Option("--count", metavar="N", help="Images to take, the first ones.")
     ] = 5,
     stride: Annotated[
         int, typer.Option("--stride", metavar="S", help="Of the overlapping protocol.")
     ] = 8,
     json: JsonOption = None,
     plot: PlotOption = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Small pictures and short.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Small images and short.")] = False,
 ) -> None:
     """Reconstruction: our network, O-NL-SDA's, Basis Pursuit (ours, spgl1), total variation.
 
-    One thread, CPU time, in turns picture by picture. It takes about two minutes a picture.
+    One thread, CPU time, in turns image by image. It takes about two minutes an image.
 
     Example: tersense bench methods Set11 --json methods.json --plot methods.png
     """
@@ -175,13 +175,13 @@ def bench_methods(
     if count < 1:
         raise typer.BadParameter(f"--count is at least 1, not {count}")
     _require_targets(json, plot)
-    files = find_images(pictures)[:count] if pictures else [PHOTOGRAPH]
+    files = find_images(images)[:count] if images else [PHOTOGRAPH]
     with ProgressDisplay() as display:
         result = run_bench(files, stride, quick, display.track)
     for case in result["cases"]:
         title = (
             f"{case['protocol']}: {case['side']}×{case['side']} pixels, {case['windows']} windows "
-            f"every {case['stride']} pixels; pictures: {len(files)}, one thread, {result['cpu']}"
+            f"every {case['stride']} pixels; images: {len(files)}, one thread, {result['cpu']}"
         )
         head = ["method", "seconds", "of ours", "least", "most", "PSNR (dB)"]
         show_table(title, head, [_method_row(method) for method in case["methods"]])

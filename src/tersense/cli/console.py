@@ -24,7 +24,7 @@ _SECONDS_BETWEEN_LINES = 10.0
 class ProgressDisplay:
     """Show progress as a bar on a terminal and as plain lines, now and then, elsewhere.
 
-    It is also a watcher of trainings (`tersense.runtime.progress.Watcher`).
+    It is also a watcher of training runs (`tersense.runtime.progress.Watcher`).
 
     Args:
         quiet: Show nothing: another process does.

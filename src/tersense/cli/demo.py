@@ -1,4 +1,4 @@
-"""The whole way of a picture, once, with its figures."""
+"""The whole way of an image, once, with its figures."""
 
 import time
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from tersense.evaluation.metrics import psnr, ssim
 from tersense.io.figures import draw_error, draw_patterns, draw_sheet
 from tersense.io.files import make_folder
-from tersense.io.images import PHOTOGRAPH, Picture, read_image, write_image
+from tersense.io.images import PHOTOGRAPH, ImageArray, read_image, write_image
 from tersense.models.imager import Imager
 
 
@@ -15,10 +15,10 @@ def run_demo(imager: Imager, folder: Path) -> tuple[dict[str, str], Path]:
 
     Args:
         imager: The camera.
-        folder: Where the measurement file and the pictures go.
+        folder: Where the measurement file and the images go.
 
     Returns:
-        Names and values of the figures, and the path of the side-by-side picture.
+        Names and values of the figures, and the path of the side-by-side image.
     """
     make_folder(folder)
     photograph = read_image(PHOTOGRAPH)
@@ -33,12 +33,12 @@ def run_demo(imager: Imager, folder: Path) -> tuple[dict[str, str], Path]:
     write_image(folder / "demo.png", draw_demo(imager, photograph, again))
     patterns = imager.patterns
     facts = {
-        "photograph": f"{photograph.shape[1]}×{photograph.shape[0]} pixels, colour",
+        "photograph": f"{photograph.shape[1]}×{photograph.shape[0]} pixels, color",
         "camera": f"{imager.name}: {len(patterns)} patterns of {patterns.window}×"
         f"{patterns.window} pixels, {patterns.density:.1%} non-zero",
         "measurements": f"{y.values.size:,} for {photograph.size:,} values: "
-        f"{y.per_pixel:.3f} a pixel of each channel",
-        "in the camera": f"{patterns.additions_per_measurement:.0f} additions a measurement, "
+        f"{y.per_pixel:.3f} per pixel of each channel",
+        "in the camera": f"{patterns.additions_per_measurement:.0f} additions per measurement, "
         "no multiplication",
         "patterns stored in": f"{patterns.storage_bytes['CSC'] / 1024:.1f} KiB "
         f"(dense float: {patterns.storage_bytes['float32'] / 1024:.0f} KiB)",
@@ -50,16 +50,16 @@ def run_demo(imager: Imager, folder: Path) -> tuple[dict[str, str], Path]:
     return facts, folder / "demo.png"
 
 
-def draw_demo(imager: Imager, photograph: Picture, again: Picture) -> Picture:
+def draw_demo(imager: Imager, photograph: ImageArray, again: ImageArray) -> ImageArray:
     """Draw original, reconstruction, error and patterns on one sheet."""
-    pictures = [
+    images = [
         ("original", photograph),
         (f"from {imager.patterns.rate:.0%} measurements, {psnr(again, photograph):.2f} dB", again),
         ("error, black for none", draw_error(again, photograph)),
     ]
-    width = sum(picture.shape[1] for _, picture in pictures) + 2 * 12
+    width = sum(image.shape[1] for _, image in images) + 2 * 12
     caption = (
         f"some of the {len(imager.patterns)} learned patterns: +1 orange, -1 blue, "
         f"{1 - imager.patterns.density:.0%} zeros"
     )
-    return draw_sheet([pictures, [(caption, draw_patterns(imager.phi, width))]])
+    return draw_sheet([images, [(caption, draw_patterns(imager.phi, width))]])

@@ -42,9 +42,9 @@ def export_verilog(
         int, typer.Option("--lanes", metavar="L", help="Adders side by side; a power of two.")
     ] = 1,
     width: Annotated[
-        int, typer.Option("--width", metavar="N", help="Of the pictures; a parameter, as height.")
+        int, typer.Option("--width", metavar="N", help="Of the images; a parameter, as height.")
     ] = 640,
-    height: Annotated[int, typer.Option("--height", metavar="N", help="Of the pictures.")] = 480,
+    height: Annotated[int, typer.Option("--height", metavar="N", help="Of the images.")] = 480,
 ) -> None:
     """Write a synthesizable encoder in Verilog-2005, its program memory and a testbench.
 
@@ -83,7 +83,7 @@ def export_patterns(
     mirrors: Annotated[
         str, typer.Option("--mirrors", metavar="WIDTHxHEIGHT", help="Of the device.")
     ] = "1024x768",
-    picture: Annotated[
+    image: Annotated[
         str | None,
         typer.Option(
             "--picture",
@@ -101,7 +101,7 @@ def export_patterns(
         str, typer.Option("--formats", metavar="LIST", help="Of png, bits, bitmaps, npy.")
     ] = "png",
     planes: Annotated[
-        str, typer.Option("--planes", metavar="GRB", help="Order of the colours in bitmaps.")
+        str, typer.Option("--planes", metavar="GRB", help="Order of the colors in bitmaps.")
     ] = "GRB",
 ) -> None:
     """Write frames for a digital mirror device, and the plan that turns readings into y.
@@ -110,7 +110,7 @@ def export_patterns(
     """
     run_export(
         "patterns", model, rate, out, camera=camera, mirrors=parse_size(mirrors), scale=scale,
-        picture=picture and parse_size(picture), planes=planes.upper(),
+        image=image and parse_size(image), planes=planes.upper(),
         formats=formats.replace(" ", "").split(","),
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Commands for pictures: sense, reconstruct, evaluate."""
+"""Commands for images: sense, reconstruct, evaluate."""
 
 import functools
 import sys
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tersense.measurements.measurements import Measurements
     from tersense.models.imager import Imager
 
-_MOST_ROWS = 200  # of a table that a person reads
+_MAX_ROWS = 200  # of a table that a person reads
 
 
 def shared_by_processes(command: Callable[..., None]) -> Callable[..., None]:
@@ -41,7 +41,7 @@ def shared_by_processes(command: Callable[..., None]) -> Callable[..., None]:
 @shared_by_processes
 def sense(
     images: Annotated[
-        list[Path], typer.Argument(metavar="IMAGE…", help="Pictures, or folders of them.")
+        list[Path], typer.Argument(metavar="IMAGE…", help="Images, or folders of them.")
     ],
     out: Annotated[
         Path,
@@ -60,7 +60,7 @@ def sense(
     seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the noise.")] = 0,
     device: DeviceOption = "cpu",
 ) -> None:
-    """Take the measurements of pictures, gray or colour, of any size.
+    """Take the measurements of images, gray or color, of any size.
 
     Example: tersense sense photo.jpg -m paper-r25 -o photo.tsm
 
@@ -74,12 +74,12 @@ def sense(
 
     tasks = together(lambda: plan_tasks(images, out, ".tsm", find_images))
     for task in tasks:
-        if task.target.suffix != ".tsm":  # it may be somebody's picture or model
+        if task.target.suffix != ".tsm":  # it may be somebody's image or model
             raise typer.BadParameter(f"{task.target}: name a measurement file ending in .tsm")
     imager = load_model(model, rate, device)
 
     if len(tasks) > 1:
-        imager.threads = 1  # each reader senses what it has read: one picture a core
+        imager.threads = 1  # each reader senses what it has read: one image a core
 
     def take(path: Path) -> "Measurements":
         return imager.sense(read_image(path), bits, noise, seed)
@@ -89,7 +89,7 @@ def sense(
         measurements.save(target)
         output.print(
             f"{target}: {measurements.values.size:,} measurements, "
-            f"{measurements.per_pixel:.4g} and {measurements.bits_per_pixel:.4g} bits a pixel"
+            f"{measurements.per_pixel:.4g} and {measurements.bits_per_pixel:.4g} bits per pixel"
             + ("" if measurements.header.mode == "L" else " of each channel")
         )
 
@@ -104,7 +104,7 @@ def reconstruct(
         list[Path], typer.Argument(metavar="Y.tsm…", help="Measurement files, or folders of them.")
     ],
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="OUT.png", help="The picture; or a folder.")
+        Path, typer.Option("--out", "-o", metavar="OUT.png", help="The image; or a folder.")
     ],
     manifest: Annotated[
         Path | None,
@@ -117,7 +117,7 @@ def reconstruct(
     size: Annotated[
         str | None,
         typer.Option(
-            "--size", metavar="WIDTHxHEIGHT", help="Of the picture, where a table does not tell."
+            "--size", metavar="WIDTHxHEIGHT", help="Of the image, where a table does not tell."
         ),
     ] = None,
     model: Annotated[
@@ -129,11 +129,11 @@ def reconstruct(
     device: DeviceOption = "cpu",
     precision: PrecisionOption = "float32",
 ) -> None:
-    """Give pictures back from their measurements.
+    """Give images back from their measurements.
 
     Example: tersense reconstruct photo.tsm -o photo.png
 
-    Example: tersense reconstruct measured/ -o pictures/
+    Example: tersense reconstruct measured/ -o images/
 
     Example: tersense reconstruct table.csv --manifest firmware/manifest.json -o photo.png
     """
@@ -142,7 +142,7 @@ def reconstruct(
     from tersense.cli.batch import plan_tasks, work_through
     from tersense.cli.console import ProgressDisplay, output
     from tersense.io.files import make_folder
-    from tersense.io.images import require_picture_suffix, write_image
+    from tersense.io.images import require_image_suffix, write_image
     from tersense.measurements.measurements import MeasuredValues
     from tersense.models.zoo import find_by_patterns
     from tersense.runtime.distributed import rank, together
@@ -150,7 +150,7 @@ def reconstruct(
     read, find = _choose_reader(measured, manifest, size)
     tasks = together(lambda: plan_tasks(measured, out, ".png", find))
     for task in tasks:
-        require_picture_suffix(task.target)
+        require_image_suffix(task.target)
 
     @cache
     def imager_for(phi: str, stride: int, count: int) -> "Imager":
@@ -159,12 +159,12 @@ def reconstruct(
     def work(measurements: Any, target: Path) -> None:
         header = measurements.header
         imager = imager_for(header.phi, header.stride, header.rows)
-        picture = imager.reconstruct(measurements)
+        image = imager.reconstruct(measurements)
         make_folder(target.parent)
-        write_image(target, picture)
+        write_image(target, image)
         missing = measurements.missing if isinstance(measurements, MeasuredValues) else 0.0
         output.print(
-            f"{target}: {picture.shape[1]}×{picture.shape[0]} pixels, by {imager.name}"
+            f"{target}: {image.shape[1]}×{image.shape[0]} pixels, by {imager.name}"
             + (f"; {missing:.1%} of the measurements were missing" if missing else "")
         )
 
@@ -217,8 +217,8 @@ def _show_evaluation(result: dict[str, Any], json: Path | None) -> None:
     from tersense.io.files import write_json
 
     images, spread = result["images"], result["spread"]
-    rows = [_score_row(image["name"], image) for image in images[:_MOST_ROWS]]
-    if len(images) > _MOST_ROWS:
+    rows = [_score_row(image["name"], image) for image in images[:_MAX_ROWS]]
+    if len(images) > _MAX_ROWS:
         rows = [[name, _text(value, 2), "", ""] for name, value in spread["psnr"].items()]
     seconds = sum(image["seconds"] for image in images) / len(images)
     rows.append(_score_row("mean", {**result["mean"], "seconds": seconds}))
@@ -226,14 +226,14 @@ def _show_evaluation(result: dict[str, Any], json: Path | None) -> None:
     show_table(title, ["image", "PSNR (dB)", "SSIM", "seconds"], rows)
     output.print(
         f"window {result['window']}, stride {result['stride']}: "
-        f"{result['measurements_per_pixel']:.4g} measurements a pixel"
+        f"{result['measurements_per_pixel']:.4g} measurements per pixel"
     )
     if spread["exact"]:
         output.print(
             f"{spread['exact']} of {len(images)} came back exactly, with infinite PSNR; "
             f"the mean of the others is {_text(spread['mean_of_others'], 2)} dB"
         )
-    if len(images) > _MOST_ROWS:
+    if len(images) > _MAX_ROWS:
         output.print(f"PSNR of {len(images)} images: shares of them, not each; --json has each")
     if json:
         write_json(json, result)

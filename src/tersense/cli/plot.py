@@ -12,7 +12,7 @@ plot_app = typer.Typer(help="Draw what was measured, and what the cameras look l
 PlotFile = Annotated[
     Path, typer.Option("--out", "-o", metavar="FILE", help="The plot: .png, .svg or .pdf.")
 ]
-PictureFile = Annotated[Path, typer.Option("--out", "-o", metavar="FILE.png", help="The picture.")]
+ImageFile = Annotated[Path, typer.Option("--out", "-o", metavar="FILE.png", help="The image.")]
 OneModel = Annotated[
     str, typer.Option("--model", "-m", metavar="MODEL", help="A built-in name or a model file.")
 ]
@@ -22,11 +22,11 @@ OneModel = Annotated[
 def plot_training_runs(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN…", help="Folders of trainings, or their metrics.jsonl."),
+        typer.Argument(metavar="RUN…", help="Folders of training runs, or their metrics.jsonl."),
     ],
     out: PlotFile,
 ) -> None:
-    """Loss and validation of trainings, against the step.
+    """Loss and validation of training runs, against the step.
 
     Example: tersense plot training runs/paper runs/paper-l2 -o training.png
     """
@@ -64,7 +64,7 @@ def plot_figures(
 
 @plot_app.command("patterns")
 def plot_pattern_sheet(
-    out: PictureFile,
+    out: ImageFile,
     model: OneModel = "default",
     columns: Annotated[
         int, typer.Option("--columns", metavar="N", min=1, help="Patterns a row.")
@@ -78,10 +78,10 @@ def plot_pattern_sheet(
     Example: tersense plot patterns -m paper-r25 -o patterns.png
     """
     from tersense.io.figures import draw_pattern_sheet
-    from tersense.io.images import require_picture_suffix, write_image
+    from tersense.io.images import require_image_suffix, write_image
     from tersense.models.zoo import load
 
-    require_picture_suffix(out)
+    require_image_suffix(out)
     write_image(out, draw_pattern_sheet(load(model).phi, columns, scale))
     print(out)
 
@@ -103,8 +103,8 @@ def plot_pattern_coverage(out: PlotFile, model: OneModel = "default") -> None:
 
 @plot_app.command("strip")
 def plot_strip(
-    image: Annotated[Path, typer.Argument(metavar="IMAGE", help="A picture, gray or colour.")],
-    out: PictureFile,
+    image: Annotated[Path, typer.Argument(metavar="IMAGE", help="An image, gray or color.")],
+    out: ImageFile,
     models: Annotated[
         list[str] | None,
         typer.Option("--model", "-m", metavar="MODEL", help="May be repeated. Default: all."),
@@ -114,7 +114,7 @@ def plot_strip(
         typer.Option("--crop", metavar="X Y W H", help="Show this part. PSNR is of the whole."),
     ] = None,
 ) -> None:
-    """A picture beside its reconstructions, with PSNR, and the errors below.
+    """An image beside its reconstructions, with PSNR, and the errors below.
 
     Example: tersense plot strip photo.jpg -m block-r10 -m block-r25 -o strip.png
 
@@ -123,27 +123,27 @@ def plot_strip(
     from tersense.evaluation.metrics import psnr
     from tersense.io.figures import draw_strip
     from tersense.io.files import require_writable_folder
-    from tersense.io.images import read_image, require_picture_suffix, write_image
+    from tersense.io.images import read_image, require_image_suffix, write_image
     from tersense.models.zoo import load, names
 
-    require_picture_suffix(out)
+    require_image_suffix(out)
     require_writable_folder(out)
-    picture = read_image(image)
+    original = read_image(image)
     if out.exists() and out.samefile(image):
         raise typer.BadParameter(f"{out} would overwrite itself; choose another name")
-    x, y, width, height = crop or (0, 0, picture.shape[1], picture.shape[0])
-    inside = 0 <= x < x + width <= picture.shape[1] and 0 <= y < y + height <= picture.shape[0]
+    x, y, width, height = crop or (0, 0, original.shape[1], original.shape[0])
+    inside = 0 <= x < x + width <= original.shape[1] and 0 <= y < y + height <= original.shape[0]
     if not inside:
         raise typer.BadParameter(
-            f"--crop {x} {y} {width} {height} is not inside the picture of "
-            f"{picture.shape[1]}×{picture.shape[0]} pixels"
+            f"--crop {x} {y} {width} {height} is not inside the image of "
+            f"{original.shape[1]}×{original.shape[0]} pixels"
         )
     part = slice(y, y + height), slice(x, x + width)
     estimates = []
     for imager in map(load, models or names()):
-        estimate = imager.reconstruct(imager.sense(picture))
-        estimates.append((f"{imager.name}, {psnr(estimate, picture):.2f} dB", estimate[part]))
-    write_image(out, draw_strip(picture[part], estimates))
+        estimate = imager.reconstruct(imager.sense(original))
+        estimates.append((f"{imager.name}, {psnr(estimate, original):.2f} dB", estimate[part]))
+    write_image(out, draw_strip(original[part], estimates))
     print(out)
 
 

@@ -16,16 +16,16 @@ def demo(
 ) -> None:
     """Sense and reconstruct a photograph that comes with the package.
 
-    Writes a picture of original, reconstruction, error and patterns, and prints the figures.
+    Writes an image of original, reconstruction, error and patterns, and prints the figures.
 
     Example: tersense demo -o demo
     """
     from tersense.cli.console import output, show_facts
     from tersense.cli.demo import run_demo
 
-    facts, picture = run_demo(load_model(model), out)
+    facts, image = run_demo(load_model(model), out)
     show_facts("A photograph, sensed and given back", facts)
-    output.print(f"Picture: {picture}")
+    output.print(f"ImageArray: {image}")
 
 
 def models() -> None:
@@ -60,7 +60,7 @@ def info(
 ) -> None:
     """Show a model: geometry, rate, non-zeros, additions and storage against dense, weights.
 
-    Of a measurement file it shows the picture's size, the readout, and which model sensed it.
+    Of a measurement file it shows the image's size, the readout, and which model sensed it.
 
     Example: tersense info paper-r25
 
@@ -94,14 +94,14 @@ def serve(
     port: Annotated[
         int, typer.Option("--port", metavar="N", min=1, max=65535, help="Of the page's address.")
     ] = 7860,
-    most_pixels: Annotated[
+    max_pixels: Annotated[
         int,
         typer.Option(
-            "--pixels", metavar="N", min=1024, help="Larger pictures are shrunk to so many pixels."
+            "--pixels", metavar="N", min=1024, help="Larger images are shrunk to so many pixels."
         ),
     ] = 500_000,
 ) -> None:
-    """Show a web page: pick or upload a picture, sense it, see what comes back.
+    """Show a web page: pick or upload an image, sense it, see what comes back.
 
     Only this machine can open the page, and the page asks no other machine for anything.
 
@@ -109,4 +109,4 @@ def serve(
     """
     from tersense.app.page import run_app
 
-    run_app(models, host, port, most_pixels)
+    run_app(models, host, port, max_pixels)

@@ -45,11 +45,9 @@ def reproduce(
         str,
         typer.Argument(metavar="TABLE", help="rates, sparsity, frozen, comparison or ablations."),
     ],
-    train_folder: Annotated[
-        Path, typer.Option("--train", metavar="DIR", help="Training pictures.")
-    ],
+    train_folder: Annotated[Path, typer.Option("--train", metavar="DIR", help="Training images.")],
     test_folders: Annotated[
-        list[Path], typer.Option("--test", metavar="DIR", help="Test pictures; may be repeated.")
+        list[Path], typer.Option("--test", metavar="DIR", help="Test images; may be repeated.")
     ],
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="DIR", help="Where results go.")

@@ -1,4 +1,4 @@
-"""How close two pictures are: PSNR and SSIM, one number a picture.
+"""How close two images are: PSNR and SSIM, one number an image.
 
 Averages over a set are means of these numbers, never a number of pooled errors.
 """
@@ -13,10 +13,10 @@ _SIGMA, _RADIUS = 1.5, 5
 
 
 def psnr(estimate: NDArray[Any], reference: NDArray[Any], peak: float = 255.0) -> float:
-    """Return the peak signal-to-noise ratio in dB; infinite for equal pictures.
+    """Return the peak signal-to-noise ratio in dB; infinite for equal images.
 
     Args:
-        estimate: (H, V) or (H, V, 3), any real type; used as it is, neither rounded nor clipped.
+        estimate: (H, W) or (H, W, 3), any real type; used as it is, neither rounded nor clipped.
         reference: The same shape.
         peak: The largest possible pixel value.
     """
@@ -26,13 +26,13 @@ def psnr(estimate: NDArray[Any], reference: NDArray[Any], peak: float = 255.0) -
 
 
 def ssim(estimate: NDArray[Any], reference: NDArray[Any], peak: float = 255.0) -> float:
-    """Return the structural similarity of Wang et al. (2004); colour is averaged over channels.
+    """Return the structural similarity of Wang et al. (2004); color is averaged over channels.
 
     Gaussian window of σ = 1.5 and 11×11 pixels, population covariance, windows inside the
-    picture only. Pictures below 11×11 pixels have none: the result is NaN.
+    image only. Images below 11×11 pixels have none: the result is NaN.
 
     Args:
-        estimate: (H, V) or (H, V, 3), any real type.
+        estimate: (H, W) or (H, W, 3), any real type.
         reference: The same shape.
         peak: The largest possible pixel value.
     """
@@ -51,17 +51,15 @@ def ssim(estimate: NDArray[Any], reference: NDArray[Any], peak: float = 255.0) -
     return float(similarity.mean())
 
 
-def _blur(picture: NDArray[np.float64]) -> NDArray[np.float64]:
+def _blur(image: NDArray[np.float64]) -> NDArray[np.float64]:
     """Filter by the Gaussian window along both sides, where it fits."""
     taps = np.exp(-0.5 * (np.arange(-_RADIUS, _RADIUS + 1) / _SIGMA) ** 2)
     taps /= taps.sum()
     for axis in (0, 1):
-        length = picture.shape[axis] - 2 * _RADIUS
-        shifted = (
-            np.take(picture, range(start, start + length), axis) for start in range(taps.size)
-        )
-        picture = sum(tap * part for tap, part in zip(taps, shifted, strict=True))
-    return picture
+        length = image.shape[axis] - 2 * _RADIUS
+        shifted = (np.take(image, range(start, start + length), axis) for start in range(taps.size))
+        image = sum(tap * part for tap, part in zip(taps, shifted, strict=True))
+    return image
 
 
 def _check_shapes(estimate: NDArray[Any], reference: NDArray[Any]) -> None:

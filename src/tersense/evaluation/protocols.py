@@ -1,11 +1,11 @@
-"""Measure how well a camera gives pictures back, by two protocols.
+"""Measure how well a camera gives images back, by two protocols.
 
-*Own geometry*: the picture is sensed once, as the camera does, and reconstructed; the result is
+*Own geometry*: the image is sensed once, as the camera does, and reconstructed; the result is
 clipped to 0–255 and not rounded.
 
-*Overlapping* (the paper's): the picture is mirrored at its border, every window at a small stride
+*Overlapping* (the paper's): the image is mirrored at its border, every window at a small stride
 is sensed and reconstructed on its own, and the results are averaged, unclipped. It takes many
-times more measurements than the rate says, so the true number a pixel is always reported.
+times more measurements than the rate says, so the true number per pixel is always reported.
 """
 
 import math
@@ -24,7 +24,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from tersense.errors import TersenseError
 from tersense.evaluation.metrics import psnr, ssim
-from tersense.io.images import Picture, find_images, mirror_border, read_gray
+from tersense.io.images import ImageArray, find_images, mirror_border, read_gray
 from tersense.io.patches import is_patch_file, open_patches
 from tersense.runtime.distributed import share_out
 from tersense.runtime.progress import Track, quietly
@@ -58,7 +58,7 @@ class Camera(Protocol):
     def device(self) -> torch.device:
         """Where it computes."""
 
-    def capture(self, image: Picture) -> tuple[NDArray[Any], int]:
+    def capture(self, image: ImageArray) -> tuple[NDArray[Any], int]:
         """Sense and reconstruct one image: return the estimate and the measurements taken."""
 
     def measure(self, x: Tensor) -> Tensor:
@@ -70,7 +70,7 @@ class Camera(Protocol):
 
 @dataclass(frozen=True)
 class Score:
-    """The figures of one picture."""
+    """The figures of one image."""
 
     name: str
     psnr: float
@@ -80,46 +80,44 @@ class Score:
     pixels: int
 
 
-def score_picture(camera: Camera, name: str, picture: Picture, stride: int | None = None) -> Score:
-    """Sense and reconstruct one gray picture (H, V) and compare; see `evaluate_folder`."""
+def score_image(camera: Camera, name: str, image: ImageArray, stride: int | None = None) -> Score:
+    """Sense and reconstruct one gray image (H, W) and compare; see `evaluate_folder`."""
     began = time.perf_counter()
     if stride is None:
-        estimate, taken = camera.capture(picture)
+        estimate, taken = camera.capture(image)
         estimate = np.clip(estimate, 0, 255)
     else:
-        estimate, taken = reconstruct_overlapping(camera, picture, stride)
+        estimate, taken = reconstruct_overlapping(camera, image, stride)
     seconds = time.perf_counter() - began
-    return Score(
-        name, psnr(estimate, picture), ssim(estimate, picture), seconds, taken, picture.size
-    )
+    return Score(name, psnr(estimate, image), ssim(estimate, image), seconds, taken, image.size)
 
 
 @torch.inference_mode()
 def reconstruct_overlapping(
-    camera: Camera, picture: Picture, stride: int
+    camera: Camera, image: ImageArray, stride: int
 ) -> tuple[NDArray[Any], int]:
     """Reconstruct by the paper's test protocol.
 
     Args:
         camera: A camera whose windows do not overlap.
-        picture: (H, V) uint8.
+        image: (H, W) uint8.
         stride: Pixels between the windows that are sensed and averaged.
 
     Returns:
-        The average of all windows, (H, V), and the number of measurements that it took.
+        The average of all windows, (H, W), and the number of measurements that it took.
     """
     window = camera.geometry.window
     if camera.geometry.stride != window:
         raise TersenseError(
-            f"{camera.name} is lapped and uses its neighbours already; "
+            f"{camera.name} is lapped and uses its neighbors already; "
             "the overlapping protocol is for block models: leave the stride out"
         )
     if not 1 <= stride <= window:
         raise TersenseError(f"stride {stride} must lie between 1 and the window, {window}")
-    extended = torch.from_numpy(mirror_border(picture, window)).to(camera.device)
+    extended = torch.from_numpy(mirror_border(image, window)).to(camera.device)
     # Windows that lie in the mirrored border altogether would be cropped away: leave them out.
     first = stride
-    rows, columns = (len(range(first, window + side, stride)) for side in picture.shape)
+    rows, columns = (len(range(first, window + side, stride)) for side in image.shape)
     total = torch.zeros(extended.shape, device=camera.device)
     counts = torch.zeros_like(total)
     rows_at_once = max(1, _WINDOWS_AT_ONCE // columns)
@@ -137,7 +135,7 @@ def reconstruct_overlapping(
 
         total[part] += place(estimates, total[part])
         counts[part] += place(torch.ones_like(estimates), counts[part])
-    inside = tuple(slice(window, window + side) for side in picture.shape)
+    inside = tuple(slice(window, window + side) for side in image.shape)
     average = (total[inside] / counts[inside]).cpu().numpy()
     return average, rows * columns * camera.rows
 
@@ -147,31 +145,31 @@ def evaluate_folder(
 ) -> dict[str, Any]:
     """Evaluate a camera on all images of a folder, in gray, or on a file of patches.
 
-    Several processes (`distributed`) share the pictures; each returns all figures.
+    Several processes (`distributed`) share the images; each returns all figures.
 
     Args:
         camera: The camera.
         folder: Images; broken ones are an error, because a mean over fewer misleads. Or an HDF5
-            file with a dataset `patches`, as in `open_pictures`; patches are named by number.
+            file with a dataset `patches`, as in `open_images`; patches are named by number.
         stride: None for the camera's own geometry; a number of pixels for the paper's overlapping
             protocol (the paper uses 2).
-        track: Wraps the pictures to show progress.
+        track: Wraps the images to show progress.
 
     Returns:
-        The figures of each picture, their means and their spread, ready for JSON.
+        The figures of each image, their means and their spread, ready for JSON.
     """
     source = Path(folder)
 
-    def score(named: tuple[str, Callable[[], Picture]]) -> Score:
+    def score(named: tuple[str, Callable[[], ImageArray]]) -> Score:
         name, read = named
-        return score_picture(camera, name, read(), stride)
+        return score_image(camera, name, read(), stride)
 
-    scores = share_out(_named_pictures(source), score, track, "evaluating")
+    scores = share_out(_named_images(source), score, track, "evaluating")
     return summarize(camera, source.resolve().name, scores, stride)
 
 
-def _named_pictures(source: Path) -> list[tuple[str, Callable[[], Picture]]]:
-    """Return the names of the pictures in a folder or a file of patches, and how to read each."""
+def _named_images(source: Path) -> list[tuple[str, Callable[[], ImageArray]]]:
+    """Return the names of the images in a folder or a file of patches, and how to read each."""
     if is_patch_file(source) and source.exists():
         with open_patches(source) as patches:
             every = np.concatenate(list(patches.blocks()))
@@ -205,9 +203,9 @@ def summarize(camera: Camera, data: str, scores: list[Score], stride: int | None
 
 
 def _spread(values: list[float]) -> dict[str, Any]:
-    """Tell how PSNR varies. A picture that came back exactly has an infinite one (null)."""
+    """Tell how PSNR varies. An image that came back exactly has an infinite one (null)."""
     finite = [value for value in values if math.isfinite(value)]
-    # Always the figure of some picture: what lies between a number and infinity is no number.
+    # Always the figure of some image: what lies between a number and infinity is no number.
     shares = np.quantile(values, list(_SHARES.values()), method="inverted_cdf")
     return {
         "exact": len(values) - len(finite),

@@ -1,4 +1,4 @@
-"""The figures behind curves: what trainings logged, and PSNR against rate or density."""
+"""The figures behind curves: what training runs logged, and PSNR against rate or density."""
 
 import json
 import math
@@ -44,10 +44,10 @@ class Curve:
 
 
 def read_training(run: str | Path) -> dict[str, Curve]:
-    """Read what a training logged.
+    """Read what a training run logged.
 
     Args:
-        run: The folder of a training, or its `metrics.jsonl`.
+        run: The folder of a training run, or its `metrics.jsonl`.
 
     Returns:
         `loss` and `validation_psnr` against the step, those of them that were logged.
@@ -64,7 +64,7 @@ def read_training(run: str | Path) -> dict[str, Curve]:
         except _WRONG as error:
             if number == len(lines):  # the training was killed while it wrote
                 break
-            raise TersenseError(f"{path} is no log of a training: line {number}") from error
+            raise TersenseError(f"{path} is no log of a training run: line {number}") from error
         for key, value in values.items():
             curves.setdefault(key, Curve(name)).add(step, value)
     if not curves:
@@ -77,7 +77,7 @@ def read_figures(paths: list[Path], against: str) -> list[Curve]:
 
     Of a table, the overlapping protocol is taken where it was measured, as the paper did. Files of
     `evaluate` are joined if they differ in the rate of the model only (`block-r10`, `block-r25`).
-    Figures that were made in different ways (budget, pictures, stride) are refused.
+    Figures that were made in different ways (budget, images, stride) are refused.
 
     Args:
         paths: JSON files, of either kind.

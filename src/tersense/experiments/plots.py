@@ -26,7 +26,7 @@ except ImportError as error:
 
 
 def plot_sensing(result: dict[str, Any], path: Path) -> None:
-    """Draw the result of `bench_sensing`: time against non-zeros, one panel a picture size."""
+    """Draw the result of `bench_sensing`: time against non-zeros, one panel an image size."""
     figure = _figure(11, 4)
     sides = sorted({case["side"] for case in result["cases"]})
     axes = figure.subplots(1, len(sides), squeeze=False)[0]
@@ -41,7 +41,7 @@ def plot_sensing(result: dict[str, Any], path: Path) -> None:
         for bound, style in (("load", "k:"), ("memory", "k--")):
             limits = [case[f"{bound}_bound_seconds"] * 1e3 for case in cases]
             axis.plot(nonzeros, limits, style, lw=1, label=f"{bound} bound")
-        axis.set(title=f"{side}×{side} pixels", xlabel="non-zeros a pattern, K",
+        axis.set(title=f"{side}×{side} pixels", xlabel="non-zeros per pattern, K",
                  xscale="log", yscale="log")  # fmt: skip
         axis.grid(alpha=0.3)
     axes[0].set_ylabel("milliseconds, one thread")
@@ -62,17 +62,17 @@ def plot_methods(result: dict[str, Any], path: Path) -> None:
         ratios = [method["ratio"]["median"] for method in methods]
         axis.bar_label(bars, [f"{r:,.{0 if r >= 10 else 1}f}×" for r in ratios], padding=2)
         title = f"{case['protocol']}, {case['side']}² pixels, {case['windows']} windows"
-        axis.set(title=title, xlabel="seconds a picture, one thread", xscale="log")
+        axis.set(title=title, xlabel="seconds an image, one thread", xscale="log")
         axis.set_xlim(min(seconds) / 3, 8 * max(seconds))  # room for the labels
         axis.grid(axis="x", alpha=0.3)
     _save(figure, path)
 
 
 def plot_training(runs: Sequence[str | Path], path: Path) -> None:
-    """Draw the loss of trainings, and PSNR on their validation pictures, against the step.
+    """Draw the loss of training runs, and PSNR on their validation images, against the step.
 
     Args:
-        runs: Folders of trainings, or their `metrics.jsonl`.
+        runs: Folders of training runs, or their `metrics.jsonl`.
         path: The plot.
     """
     logged = [read_training(run) for run in runs]
@@ -80,13 +80,13 @@ def plot_training(runs: Sequence[str | Path], path: Path) -> None:
     panels = [key for key in labels if any(key in curves for curves in logged)]
     figure = _figure(6 * len(panels) + (2.5 if len(runs) > 1 else 0), 4.2)
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
-    colours = _colours(len(runs))
+    colors = _colors(len(runs))
     for axis, key in zip(axes, panels, strict=True):
-        for curves, colour in zip(logged, colours, strict=True):
+        for curves, color in zip(logged, colors, strict=True):
             if key in curves:
                 curve = curves[key]
                 mark = "o-" if len(curve.x) < 30 else "-"
-                axis.plot(curve.x, curve.y, mark, ms=4, color=colour, label=curve.name)
+                axis.plot(curve.x, curve.y, mark, ms=4, color=color, label=curve.name)
         axis.set(xlabel="step", ylabel=labels[key])
         axis.grid(alpha=0.3)
         axis.xaxis.set_major_formatter(mpl.ticker.EngFormatter())
@@ -113,8 +113,8 @@ def plot_psnr(curves: Sequence[Curve], against: str, path: Path, title: str = ""
     figure = _figure(8.5, 4.6)
     axis = figure.subplots()
     ours = [curve for curve in curves if curve.name != PAPER]
-    for curve, colour in zip(ours, _colours(len(ours)), strict=True):
-        axis.plot([100 * x for x in curve.x], curve.y, "o-", color=colour, label=curve.name)
+    for curve, color in zip(ours, _colors(len(ours)), strict=True):
+        axis.plot([100 * x for x in curve.x], curve.y, "o-", color=color, label=curve.name)
     for curve in curves:
         if curve.name == PAPER:
             axis.plot([100 * x for x in curve.x], curve.y, "k*", ms=11, label=curve.name)
@@ -123,7 +123,7 @@ def plot_psnr(curves: Sequence[Curve], against: str, path: Path, title: str = ""
         axis.set_xscale("log")
     axis.set_xticks(places, [f"{place:.3g}" for place in places])
     axis.minorticks_off()
-    names = {"rate": "rate: measurements a pixel, %", "density": "density: non-zeros, %"}
+    names = {"rate": "rate: measurements per pixel, %", "density": "density: non-zeros, %"}
     axis.set(xlabel=names[against], ylabel="PSNR (dB)")
     axis.set_title(title, loc="left")
     axis.grid(alpha=0.3)
@@ -132,13 +132,13 @@ def plot_psnr(curves: Sequence[Curve], against: str, path: Path, title: str = ""
 
 
 def coverage(patterns: Patterns) -> NDArray[np.int64]:
-    """Return how often a pixel away from the border is used: (S, S), repeated over the picture.
+    """Return how often a pixel away from the border is used: (S, S), repeated over the image.
 
-    Windows overlap where S < W, so that a pixel is seen from several places of the patterns.
+    Windows overlap where S < B, so that a pixel is seen from several places of the patterns.
     """
     stride, window = patterns.stride, patterns.window
     used: NDArray[np.int64] = np.zeros((stride, stride), np.int64)
-    # The first window begins (W − S)/2 pixels before the picture's first cell.
+    # The first window begins (B − S)/2 pixels before the image's first cell.
     places = (np.arange(window) - (window - stride) // 2) % stride
     np.add.at(used, np.ix_(places, places), np.abs(patterns.phi).sum(axis=0, dtype=np.int64))
     return used
@@ -223,8 +223,8 @@ def require_plot_format(path: Path) -> None:
         raise TersenseError(f"cannot draw {path}: name a file ending in .png, .svg or .pdf")
 
 
-def _colours(count: int) -> list[Any]:
-    """Return colours that are told apart: of a cycle for few, along a map for many."""
+def _colors(count: int) -> list[Any]:
+    """Return colors that are told apart: of a cycle for few, along a map for many."""
     if count <= 10:
         return [f"C{number}" for number in range(count)]
     return [mpl.colormaps["turbo"](0.05 + 0.9 * number / (count - 1)) for number in range(count)]

@@ -1,4 +1,4 @@
-"""A table of the paper as Markdown: means, measurements a pixel, and every image."""
+"""A table of the paper as Markdown: means, measurements per pixel, and every image."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -21,7 +21,7 @@ def to_markdown(result: dict[str, Any]) -> str:
         *(
             [
                 "",
-                "**A quick run of a small camera (8×8 windows, few patches, bits of few pictures):",
+                "**A quick run of a small camera (8×8 windows, few patches, bits of few images):",
                 "it shows that everything works, and is not to be compared with anything.**",
             ]
             if quick

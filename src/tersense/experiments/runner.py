@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from tersense.errors import Interrupted, TersenseError
-from tersense.evaluation.protocols import Camera, score_picture, summarize
+from tersense.evaluation.protocols import Camera, score_image, summarize
 from tersense.experiments.report import mean_psnr
 from tersense.experiments.tables import (
     OVERLAPPING,
@@ -38,11 +38,11 @@ from tersense.runtime.device import choose_device
 from tersense.runtime.progress import Quiet
 from tersense.sensing.patterns import random_patterns, rows_for_rate
 from tersense.training.config import Config
-from tersense.training.crops import CropSampler, PackedPictures
-from tersense.training.packing import open_pictures, resolve_source
+from tersense.training.crops import CropSampler, PackedImages
+from tersense.training.packing import open_images, resolve_source
 from tersense.training.run import Run, open_run
 
-_LOSS_CROPS = 20_000  # that tell the loss on a set of pictures
+_LOSS_CROPS = 20_000  # that tell the loss on a set of images
 
 
 def run_table(
@@ -126,9 +126,9 @@ def _train(config: Config, tests: tuple[Path, ...]) -> tuple[Camera, dict[str, A
         "steps": run.state.step,
         "step_seconds": round(run.state.seconds, 1),
         "patterns": camera.rows,
-        "training_loss": _mean_loss(run, run.data.pictures),
+        "training_loss": _mean_loss(run, run.data.images),
         "unseen_loss": {
-            test.name: _mean_loss(run, open_pictures(test, config.data.crop)) for test in tests
+            test.name: _mean_loss(run, open_images(test, config.data.crop)) for test in tests
         },
     }
 
@@ -145,10 +145,10 @@ def _classical(experiment: Experiment, config: Config) -> Camera:
 
 def _evaluate(camera: Camera, folder: Path, stride: int | None, options: Options) -> dict[str, Any]:
     files = find_images(folder)[: 2 if options.quick else None]
-    pictures = ((path.stem, read_gray(path)) for path in files)
+    images = ((path.stem, read_gray(path)) for path in files)
     if options.quick:
-        pictures = ((name, picture[:48, :40]) for name, picture in pictures)
-    scores = [score_picture(camera, name, picture, stride) for name, picture in pictures]
+        images = ((name, image[:48, :40]) for name, image in images)
+    scores = [score_image(camera, name, image, stride) for name, image in images]
     return summarize(camera, folder.name, scores, stride)
 
 
@@ -159,15 +159,15 @@ def _protocol(experiment: Experiment, options: Options) -> dict[str, Any]:
         config["train"].pop(key)
     config["data"]["train"] = options.train.name
     tests = sorted(test.name for test in options.tests)
-    pictures = {test.name: _hash_pictures(test, contents=True) for test in options.tests}
+    images = {test.name: _hash_images(test, contents=True) for test in options.tests}
     if experiment.method == "train":
-        pictures["training"] = _hash_pictures(resolve_source(options.train), contents=False)
+        images["training"] = _hash_images(resolve_source(options.train), contents=False)
     return {"method": experiment.method, "config": config, "quick": options.quick,
             "protocols": protocols(experiment, options), "tests": tests,
-            "pictures": pictures}  # fmt: skip
+            "pictures": images}  # fmt: skip
 
 
-def _hash_pictures(source: Path, contents: bool) -> str:
+def _hash_images(source: Path, contents: bool) -> str:
     """Return a hash of the names and sizes of the images of a folder, or of what they hold."""
     digest = hashlib.sha256()
     for path in find_images(source) if source.is_dir() else [source]:
@@ -217,14 +217,14 @@ def _summary(experiment: Experiment, result: dict[str, Any]) -> str:
 
 
 @torch.no_grad()
-def _mean_loss(run: Run, pictures: PackedPictures) -> float:
-    """Return the loss, as at inference and without ℓ2, on random crops of some pictures."""
+def _mean_loss(run: Run, images: PackedImages) -> float:
+    """Return the loss, as at inference and without ℓ2, on random crops of some images."""
     crop, network, device = run.config.data.crop, run.state.network, run.state.device
-    sampler = CropSampler(pictures.to(device), crop, _LOSS_CROPS, seed=1)
+    sampler = CropSampler(images.to(device), crop, _LOSS_CROPS, seed=1)
     was_training, l2 = network.training, network.l2
     network.eval().l2 = 0.0
     losses = [
-        network(sampler.pictures.crops(part, crop).to(device)) * len(part)
+        network(sampler.images.crops(part, crop).to(device)) * len(part)
         for part in torch.split(sampler.epoch(0), run.config.train.batch)
     ]
     network.train(was_training).l2 = l2

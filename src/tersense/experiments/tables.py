@@ -53,10 +53,10 @@ class Options:
     """What a user chooses.
 
     Args:
-        train: Folder of training pictures.
-        tests: Folders of test pictures.
+        train: Folder of training images.
+        tests: Folders of test images.
         out: Where results go.
-        epochs: Budget of a training; 50 in the paper.
+        epochs: Budget of a training run; 50 in the paper.
         seconds: Another budget; 0 for none.
         stride: Of the overlapping protocol; 2 in the paper.
         parallel: Experiments side by side.
@@ -158,7 +158,7 @@ def choose_experiments(experiments: list[Experiment], options: Options) -> list[
     possible = [e for e in chosen if protocols(e, options)]
     if options.only and possible != chosen:
         raise TersenseError(
-            "total variation is of a whole picture, so it has no overlapping windows; "
+            "total variation is of a whole image, so it has no overlapping windows; "
             "measure it with --protocol own"
         )
     return possible
@@ -167,7 +167,7 @@ def choose_experiments(experiments: list[Experiment], options: Options) -> list[
 def protocols(experiment: Experiment, options: Options) -> dict[str, int | None]:
     """Return the protocols to measure by, and the stride of each; None for the camera's own."""
     wanted: dict[str, int | None] = {OWN: None, OVERLAPPING: 4 if options.quick else options.stride}
-    if experiment.method == "tv":  # of a picture, not of its windows
+    if experiment.method == "tv":  # of an image, not of its windows
         del wanted[OVERLAPPING]
     return {name: stride for name, stride in wanted.items() if name in PROTOCOLS[options.protocol]}
 

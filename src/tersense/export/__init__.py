@@ -1,6 +1,6 @@
 """From a trained camera to the things that hardware is made of.
 
-`base` writes an export: artefacts of one kind (`verilog`, `c`, `dmd`, `matrix`, `onnx`), test
+`base` writes an export: artifacts of one kind (`verilog`, `c`, `dmd`, `matrix`, `onnx`), test
 vectors and a manifest. `microcode` is the program of the Verilog encoder; sources lie in `rtl/` and
 `firmware/`.
 """

@@ -1,10 +1,10 @@
-"""What every export is: artefacts, test vectors and a manifest, in one folder.
+"""What every export is: artifacts, test vectors and a manifest, in one folder.
 
-An export is a folder: the artefacts of its kind, test vectors, and `manifest.json`, which says
+An export is a folder: the artifacts of its kind, test vectors, and `manifest.json`, which says
 what the numbers mean and guards every file with a checksum. A kind is a module of this package
 with a function `write`; nothing is imported before it is asked for.
 
-    Imager ──write()──▶ artefacts ┐
+    Imager ──write()──▶ artifacts ┐
        └──test vectors─▶ vectors/ ├──checksums──▶ manifest.json
 """
 
@@ -23,7 +23,7 @@ KINDS = {
     "verilog": "a synthesizable encoder and its testbench",
     "c": "a freestanding C99 encoder",
     "patterns": "frames for a digital mirror device",
-    "matrix": "the patterns as .npy, .mat, CSV and a picture",
+    "matrix": "the patterns as .npy, .mat, CSV and an image",
     "onnx": "sensor and reconstructor for other runtimes",
 }
 _MODULES = {"patterns": "dmd"}
@@ -46,7 +46,7 @@ class Writer(Protocol):
     """The function `write` of a kind's module."""
 
     def __call__(self, imager: Imager, vectors: Vectors, folder: Path, **options: Any) -> Outcome:
-        """Write the artefacts into a folder that has nothing but the vectors in it."""
+        """Write the artifacts into a folder that has nothing but the vectors in it."""
 
 
 def find_writer(kind: str) -> Writer:

@@ -1,4 +1,4 @@
-"""Firmware: the encoder in freestanding C99, for a microcontroller that has the picture.
+"""Firmware: the encoder in freestanding C99, for a microcontroller that has the image.
 
 The code is the same for every camera and lies in `firmware/`; the tables and the test vectors are
 written here. Φ is stored by columns: for every pixel the rows that add it and those that subtract
@@ -56,7 +56,7 @@ def columns(patterns: Patterns) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return Φ by columns.
 
     Returns:
-        How many rows have +1 and how many −1, (W², 2), and which rows these are, one pixel after
+        How many rows have +1 and how many −1, (B², 2), and which rows these are, one pixel after
         the other, those with +1 first. Both in the narrowest unsigned type.
     """
     by_pixel = patterns.phi.reshape(len(patterns), -1).T

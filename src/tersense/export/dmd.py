@@ -2,7 +2,7 @@
 
 Frames come in the forms that controllers and their drivers take:
 
-- `png`: one 1-bit picture an exposure;
+- `png`: one 1-bit image an exposure;
 - `bits`: all of them in one file, 8 mirrors a byte, the first in the highest bit, each row of
   mirrors beginning with a new byte;
 - `bitmaps`: 24 exposures to one 24-bit RGB bitmap, one a bit, as controllers of Texas Instruments
@@ -29,7 +29,7 @@ from tersense.sensing.operator import SensingOperator
 
 BITS_PER_BITMAP = 24
 FRAMES_OF_A_CONTROLLER = 400  # one-bit frames that TI's DLPC900 holds
-MOST_EXPOSURES = 100_000
+MAX_EXPOSURES = 100_000
 
 
 def write(
@@ -39,7 +39,7 @@ def write(
     *,
     camera: str = "array",
     mirrors: tuple[int, int] = (768, 1024),
-    picture: tuple[int, int] | None = None,
+    image: tuple[int, int] | None = None,
     scale: int | None = None,
     formats: Sequence[str] = ("png",),
     planes: str = "GRB",
@@ -52,12 +52,12 @@ def write(
         folder: Where the files go.
         camera: `array` or `single`.
         mirrors: (rows, columns) of the device.
-        picture: (H, V) in pixels; see `make_plan`.
+        image: (H, W) in pixels; see `make_plan`.
         scale: Mirrors a pixel, down and across; see `make_plan`.
         formats: Any of `png`, `bits`, `bitmaps`, `npy`.
-        planes: The order of the colours in bitmaps.
+        planes: The order of the colors in bitmaps.
     """
-    plan = make_plan(imager.geometry, len(imager.phi), camera, mirrors, picture, scale)
+    plan = make_plan(imager.geometry, len(imager.phi), camera, mirrors, image, scale)
     _check(plan, formats, planes, folder)
     for name in formats:
         if name == "bitmaps":
@@ -79,10 +79,10 @@ def _check(plan: Plan, formats: Sequence[str], planes: str, folder: Path) -> Non
         raise TersenseError(f"frames come as {known}, not as {', '.join(unknown) or 'nothing'}")
     if sorted(planes) != ["B", "G", "R"]:
         raise TersenseError(f"planes {planes!r} must name R, G and B once each, such as GRB")
-    if plan.exposures > MOST_EXPOSURES:
+    if plan.exposures > MAX_EXPOSURES:
         raise TersenseError(
-            f"this would be {plan.exposures:,} exposures, of {MOST_EXPOSURES:,} at most; choose a "
-            "smaller picture, or a detector array"
+            f"this would be {plan.exposures:,} exposures, of {MAX_EXPOSURES:,} at most; choose a "
+            "smaller image, or a detector array"
         )
     row_bytes = {"bits": -(-plan.mirrors_across // 8), "bitmaps": plan.mirrors_across // 8,
                  "npy": plan.mirrors_across}  # fmt: skip
@@ -136,7 +136,7 @@ _FORMATS: dict[str, Callable[[Plan, NDArray[np.int8], Path], None]] = {
 
 def _describe(plan: Plan, formats: Sequence[str], planes: str) -> dict[str, object]:
     """Return the plan in words and numbers, for a person or another program."""
-    order = [f"{colour}{bit}" for colour in planes for bit in range(8)]
+    order = [f"{color}{bit}" for color in planes for bit in range(8)]
     return {
         "plan": plan.as_dict(),
         "origin": plan.origin,
@@ -157,24 +157,24 @@ def _describe(plan: Plan, formats: Sequence[str], planes: str) -> dict[str, obje
 
 def _facts(plan: Plan, imager: Imager) -> dict[str, str]:
     lit = _lit_pixels(plan, imager) / plan.exposures
-    picture = lit / (plan.height * plan.width)
+    image = lit / (plan.height * plan.width)
     device = lit * plan.scale**2 / (plan.mirrors_down * plan.mirrors_across)
     loads = -(-plan.exposures // FRAMES_OF_A_CONTROLLER)
     bitmaps = -(-plan.exposures // BITS_PER_BITMAP)
     group = "window" if plan.camera == "single" else "set of windows"
     return {
-        "picture": f"{plan.width}×{plan.height} pixels of {plan.scale}×{plan.scale} mirrors, in "
+        "image": f"{plan.width}×{plan.height} pixels of {plan.scale}×{plan.scale} mirrors, in "
         f"the middle of {plan.mirrors_across}×{plan.mirrors_down}",
         "detectors": f"{plan.detectors}",
         "exposures": f"{plan.exposures:,}: 2 for each of {plan.rows} patterns in each "
         f"{group} ({len(plan.sets)})",
-        "lit mirrors": f"{picture:.2%} of the picture's, {device:.2%} of all, on average",
+        "lit mirrors": f"{image:.2%} of the image's, {device:.2%} of all, on average",
         "controller": f"{bitmaps} RGB bitmaps of {BITS_PER_BITMAP} frames; a memory of "
         f"{FRAMES_OF_A_CONTROLLER} frames is loaded {loads} {'time' if loads == 1 else 'times'}",
     }
 
 
 def _lit_pixels(plan: Plan, imager: Imager) -> int:
-    """Return the pixels that are lit in all exposures together: |Φ| applied to a picture of 1."""
+    """Return the pixels that are lit in all exposures together: |Φ| applied to an image of 1."""
     operator = SensingOperator(imager.operator.phi.abs(), plan.stride)
     return int(operator.sense_ones((plan.height, plan.width)).double().sum())

@@ -1,4 +1,4 @@
-"""The patterns as files that every program of a laboratory reads, and as a picture."""
+"""The patterns as files that every program of a laboratory reads, and as an image."""
 
 from pathlib import Path
 
@@ -37,9 +37,9 @@ def write(imager: Imager, vectors: Vectors, folder: Path) -> Outcome:
     sheet = draw_pattern_sheet(phi, scale=max(1, 64 // patterns.window))
     write_image(folder / "patterns.png", draw_sheet([[(caption, sheet)]]))
     shapes = {
-        "phi.npy": "(m, W, W) int8",
-        "phi.csv": "m lines of W² values, pixels in raster order",
-        "phi.mat": "phi m×W² as in the CSV, patterns W×W×m, alpha, stride, mean, std",
+        "phi.npy": "(m, B, B) int8",
+        "phi.csv": "m lines of B² values, pixels in raster order",
+        "phi.mat": "phi m×B² as in the CSV, patterns B×B×m, alpha, stride, mean, std",
         "patterns.png": "every pattern, in the order of the rows",
     }
     return Outcome(shapes, shapes)

@@ -20,7 +20,7 @@ from tersense.errors import TersenseError
 from tersense.sensing.geometry import Geometry
 from tersense.sensing.patterns import Patterns
 
-MOST_LANES = 64
+MAX_LANES = 64
 _ROUNDS = 2  # of exchanging rows between banks; a third brings less than 1 %
 
 
@@ -66,8 +66,8 @@ class Program:
 
 def compile_program(patterns: Patterns, lanes: int = 1) -> Program:
     """Turn patterns into the program of an encoder with so many lanes."""
-    if not 1 <= lanes <= MOST_LANES or lanes & (lanes - 1):
-        raise TersenseError(f"{lanes} lanes: use a power of two from 1 to {MOST_LANES}")
+    if not 1 <= lanes <= MAX_LANES or lanes & (lanes - 1):
+        raise TersenseError(f"{lanes} lanes: use a power of two from 1 to {MAX_LANES}")
     bank_bits = bits_for(-(-len(patterns) // lanes))
     entry_bits = bank_bits + (3 if lanes > 1 else 2)
     lane, address = _deal_rows(patterns, lanes)
@@ -117,12 +117,12 @@ def _entries(patterns: Patterns) -> list[list[tuple[int, bool, bool]]]:
 
 def _by_place(words: list[int], geometry: Geometry) -> list[int]:
     """Arrange the pointers as they are addressed: cell and line in it, for rows and for columns."""
-    S, cells, W = geometry.stride, geometry.cells, geometry.window
+    S, cells, B = geometry.stride, geometry.cells, geometry.window
     cell_bits, line_bits = (bits_for(cells) if cells > 1 else 0), bits_for(S)
-    side = [(k // S) << line_bits | k % S for k in range(W)]
+    side = [(k // S) << line_bits | k % S for k in range(B)]
     arranged = [0] * (1 << 2 * (cell_bits + line_bits))
     for pixel, word in enumerate(words):
-        arranged[side[pixel // W] << cell_bits + line_bits | side[pixel % W]] = word
+        arranged[side[pixel // B] << cell_bits + line_bits | side[pixel % B]] = word
     return arranged
 
 
@@ -167,7 +167,7 @@ def _spread(support: NDArray[np.int16], lane: NDArray[np.int64], lanes: int) -> 
 
 
 def write_mem(path: Path, words: Iterable[int], bits: int) -> None:
-    """Write a file for `$readmemh`: one word of so many bits a line; negative ones wrap around."""
+    """Write a file for `$readmemh`: one word of so many bits per line, negative ones wrapped."""
     path.write_text("\n".join(_hexadecimal(words, bits)) + "\n", encoding="ascii")
 
 

@@ -1,10 +1,10 @@
 """Sensor and reconstructor as ONNX models, for runtimes without Python.
 
-    picture (n, height, width) uint8 ──sensor──▶ y (n, m, h, w) int32
-    y as float32, inside (height, width) ──reconstructor──▶ picture (n, height, width) float32
+    image (n, height, width) uint8 ──sensor──▶ y (n, m, h, w) int32
+    y as float32, inside (height, width) ──reconstructor──▶ image (n, height, width) float32
 
 The sensor is one integer convolution, exact by the definition of the operator. `inside` is a
-picture of ones: its shape tells the size that y alone does not, and Φ⋆1 is made from it. All sizes
+image of ones: its shape tells the size that y alone does not, and Φ⋆1 is made from it. All sizes
 are free. Both models are run by onnxruntime and compared with torch before they are kept.
 """
 
@@ -56,16 +56,16 @@ def write(imager: Imager, vectors: Vectors, folder: Path) -> Outcome:
     runtime = f"onnxruntime {onnxruntime.__version__}"
     details = {
         "opset": OPSET,
-        _SENSOR: {"picture": "(n, height, width) uint8", "y": "(n, m, h, w) int32"},
+        _SENSOR: {"image": "(n, height, width) uint8", "y": "(n, m, h, w) int32"},
         _RECONSTRUCTOR: {
             "y": "(n, m, h, w) float32",
             "inside": "(height, width) uint8, all 1",
-            "picture": "(n, height, width) float32, neither rounded nor clipped",
+            "image": "(n, height, width) float32, neither rounded nor clipped",
         },
         "checked": {"runtime": runtime, "sizes": sizes, "largest_difference": difference},
     }
     facts = {
-        "checked with": f"{runtime}, pictures of {checked}",
+        "checked with": f"{runtime}, images of {checked}",
         "sensor": "equal to torch, every measurement",
         "reconstructor": f"differs from torch by {difference:.2g} of a pixel's value at most",
     }
@@ -73,9 +73,9 @@ def write(imager: Imager, vectors: Vectors, folder: Path) -> Outcome:
 
 
 def sensor_model(patterns: Patterns) -> "onnx.ModelProto":
-    """Return the sensor: pictures uint8 in, exact integers out.
+    """Return the sensor: images uint8 in, exact integers out.
 
-    Zeros around the picture make the ⌈H/S⌉×⌈V/S⌉ windows: with `offset` before it and W − 1 −
+    Zeros around the image make the ⌈H/S⌉×⌈W/S⌉ windows: with `offset` before it and W − 1 −
     `offset` behind it, as many strides fit as there are windows, whatever the size. Φ is stored as
     Φ + 1 with a zero point of 1, because few runtimes convolve unsigned with signed integers.
     """
@@ -85,7 +85,7 @@ def sensor_model(patterns: Patterns) -> "onnx.ModelProto":
     behind = window - 1 - before
     graph = make.make_graph(
         [
-            make.make_node("Unsqueeze", ["picture", "channel"], ["gray"]),
+            make.make_node("Unsqueeze", ["image", "channel"], ["gray"]),
             make.make_node(
                 "ConvInteger",
                 ["gray", "phi plus one", "black", "one"],
@@ -95,7 +95,7 @@ def sensor_model(patterns: Patterns) -> "onnx.ModelProto":
             ),
         ],
         "tersense sensor",
-        [make.make_tensor_value_info("picture", kinds.UINT8, ["n", "height", "width"])],
+        [make.make_tensor_value_info("image", kinds.UINT8, ["n", "height", "width"])],
         [make.make_tensor_value_info("y", kinds.INT32, ["n", len(patterns), "h", "w"])],
         [
             onnx.numpy_helper.from_array(
@@ -121,7 +121,7 @@ class _FromMeasurements(nn.Module):
         self.camera = imager.camera
 
     def forward(self, y: Tensor, inside: Tensor) -> Tensor:
-        """Reconstruct pixels (N, H, V) from y (N, m, h, w) and ones (H, V)."""
+        """Reconstruct pixels (N, H, W) from y (N, m, h, w) and ones (H, W)."""
         size = (inside.shape[0], inside.shape[1])
         ones = self.camera.operator.forward(inside.float())
         return self.camera.reconstruct_part(y, ones, size)
@@ -154,7 +154,7 @@ def reconstructor_model(imager: Imager) -> "onnx.ModelProto":
     model: onnx.ModelProto = exported.model_proto
     _strip(model.graph)
     inputs = {"y": ["n", "", "h", "w"], "inside": ["height", "width"]}
-    _name(model.graph, inputs, {"picture": ["n", "height", "width"]})
+    _name(model.graph, inputs, {"image": ["n", "height", "width"]})
     onnx.checker.check_model(model, full_check=True)
     return model
 
@@ -196,10 +196,10 @@ def _sizes(geometry: Geometry) -> list[tuple[int, int]]:
 
 
 def _compare(imager: Imager, folder: Path, size: tuple[int, int]) -> float:
-    """Sense and reconstruct a real picture with both; return the largest difference."""
-    picture = photograph(*size)
-    y = imager.sense(picture)
-    (sensed,) = _run(folder / _SENSOR, picture=picture[None])
+    """Sense and reconstruct a real image with both; return the largest difference."""
+    image = photograph(*size)
+    y = imager.sense(image)
+    (sensed,) = _run(folder / _SENSOR, image=image[None])
     if not np.array_equal(sensed[0], y.values):
         raise TersenseError("onnxruntime's measurements differ from torch's; nothing was exported")
     values = y.values[None].astype(np.float32)

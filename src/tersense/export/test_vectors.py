@@ -12,7 +12,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from tersense.io.images import PHOTOGRAPH, Picture, read_gray
+from tersense.io.images import PHOTOGRAPH, ImageArray, read_gray
 from tersense.sensing.geometry import Geometry
 from tersense.sensing.patterns import Patterns
 
@@ -25,7 +25,7 @@ class Vectors:
 
     Args:
         names: What each window is: `real …`, `all 0`, `all 255`, `row … highest`, `row … lowest`.
-        pixels: (N, W, W) uint8.
+        pixels: (N, B, B) uint8.
         measurements: (N, m) int32, exact.
     """
 
@@ -73,12 +73,12 @@ def make_vectors(patterns: Patterns) -> Vectors:
 
 
 def measure(patterns: Patterns, windows: NDArray[np.uint8]) -> NDArray[np.int32]:
-    """Return Φ times windows (…, W, W), (…, m), as an integer product and nothing else."""
+    """Return Φ times windows (…, B, B), (…, m), as an integer product and nothing else."""
     phi = patterns.phi.reshape(len(patterns), -1).astype(np.int32)
     return windows.reshape(*windows.shape[:-2], -1).astype(np.int32) @ phi.T
 
 
-def photograph(height: int, width: int) -> Picture:
+def photograph(height: int, width: int) -> ImageArray:
     """Return a part of the bundled photograph in gray, around its middle; repeated if larger."""
     whole = read_gray(PHOTOGRAPH)
     repeats = -(-height // whole.shape[0]), -(-width // whole.shape[1])
@@ -87,17 +87,17 @@ def photograph(height: int, width: int) -> Picture:
     return np.ascontiguousarray(whole[top : top + height, left : left + width])
 
 
-def cut_windows(geometry: Geometry, picture: Picture) -> NDArray[np.uint8]:
-    """Return all windows (h, w, W, W) of a picture (H, V), zeros where it has no pixels."""
-    left, right, top, bottom = geometry.padding(*picture.shape)
-    extended = np.pad(picture, ((top, max(0, bottom)), (left, max(0, right))))
+def cut_windows(geometry: Geometry, image: ImageArray) -> NDArray[np.uint8]:
+    """Return all windows (h, w, B, B) of an image (H, W), zeros where it has no pixels."""
+    left, right, top, bottom = geometry.padding(*image.shape)
+    extended = np.pad(image, ((top, max(0, bottom)), (left, max(0, right))))
     every = sliding_window_view(extended, (geometry.window, geometry.window))
-    h, w = geometry.grid(*picture.shape)
+    h, w = geometry.grid(*image.shape)
     return every[:: geometry.stride, :: geometry.stride][:h, :w]
 
 
 def _real_windows(geometry: Geometry) -> tuple[NDArray[np.uint8], list[tuple[int, int]]]:
-    """Cut windows (N, W, W) evenly from the photograph, its first and last among them."""
+    """Cut windows (N, B, B) evenly from the photograph, its first and last among them."""
     windows = cut_windows(geometry, read_gray(PHOTOGRAPH))
     h, w = windows.shape[:2]
     chosen = np.unique(np.linspace(0, h * w - 1, REAL_WINDOWS).astype(int))

@@ -16,7 +16,7 @@ from tersense.errors import TersenseError
 from tersense.export.base import Outcome
 from tersense.export.microcode import Program, bits_for, compile_program, write_mem, write_rom
 from tersense.export.test_vectors import Vectors, cut_windows, measure, photograph
-from tersense.io.images import Picture
+from tersense.io.images import ImageArray
 from tersense.models.imager import Imager
 from tersense.sensing.geometry import Geometry
 from tersense.sensing.patterns import Patterns
@@ -42,7 +42,7 @@ def write(
         vectors: Its test vectors.
         folder: Where the files go.
         lanes: Adders side by side; a power of two.
-        width: Of the pictures that the encoder is set up for, in pixels.
+        width: Of the images that the encoder is set up for, in pixels.
         height: The same, downwards.
     """
     if not (1 <= width <= _LARGEST_SIDE and 1 <= height <= _LARGEST_SIDE):
@@ -57,7 +57,7 @@ def write(
         shutil.copyfile(source, folder / source.name)
     _write_encoder(folder / "encoder.v", imager, program, width, height)
     clocks = program.clocks + len(patterns) + READ_OUT_CLOCKS
-    write_test(folder, patterns, make_test_pictures(patterns, vectors), clocks)
+    write_test(folder, patterns, make_test_images(patterns, vectors), clocks)
     details = _details(patterns, program, clocks, width, height)
     return Outcome(details, _facts(details))
 
@@ -84,38 +84,38 @@ def _write_encoder(path: Path, imager: Imager, program: Program, width: int, hei
     path.write_text(template.substitute(values), encoding="ascii")
 
 
-def make_test_pictures(patterns: Patterns, vectors: Vectors) -> Picture:
-    """Return pictures (N, H, V): a photograph, the worst cases in it, all 0 and all 255.
+def make_test_images(patterns: Patterns, vectors: Vectors) -> ImageArray:
+    """Return images (N, H, W): a photograph, the worst cases in it, all 0 and all 255.
 
     They are a little larger than one window, and no multiple of the stride.
     """
     geometry = Geometry(patterns.window, patterns.stride)
-    W, S = geometry.window, geometry.stride
+    B, S = geometry.window, geometry.stride
     begin = -geometry.offset % S  # of the first window that is whole
-    background = photograph(begin + W + S - 1, begin + W + S // 2)
+    background = photograph(begin + B + S - 1, begin + B + S // 2)
     short = vectors.short()
-    pictures = [background]
+    images = [background]
     for name, window in zip(short.names, short.pixels, strict=True):
         if name.startswith("row"):
-            picture = background.copy()
-            picture[begin : begin + W, begin : begin + W] = window
-            pictures.append(picture)
-    return np.stack([*pictures, np.full_like(background, 255), np.zeros_like(background)])
+            image = background.copy()
+            image[begin : begin + B, begin : begin + B] = window
+            images.append(image)
+    return np.stack([*images, np.full_like(background, 255), np.zeros_like(background)])
 
 
-def write_test(folder: Path, patterns: Patterns, pictures: Picture, clocks: int) -> None:
+def write_test(folder: Path, patterns: Patterns, images: ImageArray, clocks: int) -> None:
     """Write what the testbench reads: pixels, measurements and their numbers."""
     bits = patterns.accumulator_bits
     geometry = Geometry(patterns.window, patterns.stride)
-    results = [measure(patterns, cut_windows(geometry, picture)) for picture in pictures]
+    results = [measure(patterns, cut_windows(geometry, image)) for image in images]
     words = np.stack(results).ravel()
-    write_mem(folder / "test_pixels.mem", pictures.ravel(), 8)
+    write_mem(folder / "test_pixels.mem", images.ravel(), 8)
     write_mem(folder / "test_results.mem", words, bits)
     sizes = {
-        "WIDTH": pictures.shape[2],
-        "HEIGHT": pictures.shape[1],
-        "PIXELS": pictures.size,  # of all pictures
-        "RESULTS": words.size,  # of all pictures
+        "WIDTH": images.shape[2],
+        "HEIGHT": images.shape[1],
+        "PIXELS": images.size,  # of all images
+        "RESULTS": words.size,  # of all images
         "MEASUREMENTS": len(patterns),  # of a window
         "ACC_BITS": bits,
         "PATIENCE": 20 * results[0].size // len(patterns) * clocks,  # without a measurement
@@ -136,7 +136,7 @@ def _details(
         "width": width,
         "height": height,
         "clocks_per_window": clocks,
-        "clocks_per_picture": clocks * h * w,
+        "clocks_per_image": clocks * h * w,
         "rom": {
             name: {"words": len(memory.words), "bits": memory.bits}
             for name, memory in program.memories.items()
@@ -146,13 +146,13 @@ def _details(
 
 
 def _facts(details: dict[str, Any]) -> dict[str, str]:
-    per_second = 1e8 / details["clocks_per_picture"]
+    per_second = 1e8 / details["clocks_per_image"]
     stored = sum(rom["words"] * rom["bits"] for rom in details["rom"].values())
     summed = details["ram"]["words"] * details["ram"]["bits"]
     return {
         "adders": str(details["lanes"]),
-        "clocks a window": f"{details['clocks_per_window']:,}",
-        f"pictures of {details['width']}×{details['height']}": f"{per_second:.1f} a second "
+        "clocks per window": f"{details['clocks_per_window']:,}",
+        f"pictures of {details['width']}×{details['height']}": f"{per_second:.1f} per second "
         "with a clock of 100 MHz",
         "read-only memory": f"{stored / 8192:.1f} KiB",
         "accumulators": f"{summed / 8192:.1f} KiB of RAM",

@@ -2,7 +2,7 @@
 
     x in 0 … 1 ──scale·Φ──▶ noise model ──▶ sensor model ──▶ y (N, C, m, h, w) ──any solver──▶ x̂
 
-deepinv's pictures lie between 0 and 1 and its operators have norm 1, so that its solvers take the
+deepinv's images lie between 0 and 1 and its operators have norm 1, so that its solvers take the
 same steps for all of them; `TernaryPhysics.scale` leads from there to the integers of a camera.
 """
 
@@ -38,18 +38,18 @@ _WHITE = 255.0
 
 
 class TernaryPhysics(LinearPhysics):  # type: ignore[misc]
-    """Ternary sensing of pictures of one size, as a `deepinv.physics.LinearPhysics`.
+    """Ternary sensing of images of one size, as a `deepinv.physics.LinearPhysics`.
 
     Args:
         patterns: The patterns, as `imager.patterns` holds them.
-        img_size: (C, H, V) of the pictures.
+        img_size: (C, H, W) of the images.
         normalize: Scale the operator to norm 1; otherwise y is Φx, with x between 0 and 1.
         noise_model: Of deepinv; its σ counts in units of y. A sensor's noise of s pixel values is
             σ = s·scale/255.
         sensor_model: What the readout does to y; see `ReadoutModel`. None for nothing.
         device: Where to compute.
 
-    `phi` (m, W, W) is a buffer: `physics.update(phi=…)` exchanges the patterns.
+    `phi` (m, B, B) is a buffer: `physics.update(phi=…)` exchanges the patterns.
 
     Example:
         >>> import tersense, torch
@@ -87,13 +87,13 @@ class TernaryPhysics(LinearPhysics):  # type: ignore[misc]
         self.to(device)
 
     def A(self, x: Tensor, **others: Any) -> Tensor:  # noqa: N802
-        """Sense pictures x (N, C, H, V) of values 0 to 1: return y (N, C, m, h, w)."""
+        """Sense images x (N, C, H, W) of values 0 to 1: return y (N, C, m, h, w)."""
         if x.shape[1:] != self.img_size:
             raise ValueError(f"this physics senses {self.img_size}, not {tuple(x.shape[1:])}")
         return self.scale.to(x.dtype) * self._operator(x.dtype).forward(x)
 
     def A_adjoint(self, y: Tensor, **others: Any) -> Tensor:  # noqa: N802
-        """Spread measurements y (N, C, m, h, w) over pictures (N, C, H, V)."""
+        """Spread measurements y (N, C, m, h, w) over images (N, C, H, W)."""
         return self.scale.to(y.dtype) * self._operator(y.dtype).adjoint(y, self.img_size[1:])
 
     def A_dagger(  # noqa: N802
@@ -104,7 +104,7 @@ class TernaryPhysics(LinearPhysics):  # type: ignore[misc]
         tol: float | None = None,
         **others: Any,
     ) -> Tensor:
-        """Return the Moore–Penrose inverse of y (N, C, m, h, w), pictures (N, C, H, V).
+        """Return the Moore–Penrose inverse of y (N, C, m, h, w), images (N, C, H, W).
 
         Args:
             y: (N, C, m, h, w).
@@ -113,7 +113,7 @@ class TernaryPhysics(LinearPhysics):  # type: ignore[misc]
             tol: For lapped windows, the error in the normal equations to stop at.
             others: As deepinv passes them.
         """
-        limits = {"most_steps": max_iter, "tolerance": tol}
+        limits = {"max_steps": max_iter, "tolerance": tol}
         given: Any = {name: limit for name, limit in limits.items() if limit is not None}
         x = least_squares(self._operator(y.dtype), y, self.img_size[1:], **given)
         return x / self.scale.to(y.dtype)
@@ -203,7 +203,7 @@ class TernaryReconstructor(Reconstructor):  # type: ignore[misc]
         self.camera = imager.camera
 
     def forward(self, y: Tensor, physics: TernaryPhysics, **others: Any) -> Tensor:
-        """Reconstruct pictures (N, C, H, V), about 0 to 1, from y (N, C, m, h, w)."""
+        """Reconstruct images (N, C, H, W), about 0 to 1, from y (N, C, m, h, w)."""
         if not isinstance(physics, TernaryPhysics):
             raise TypeError(
                 f"{self.camera.name} reconstructs from TernaryPhysics, not {type(physics)}"

@@ -18,14 +18,14 @@ except ImportError as error:
 
 
 class TernaryOperator(LinearOperator):  # type: ignore[misc]
-    """Φ for gray pictures of one size, as the matrix that it is.
+    """Φ for gray images of one size, as the matrix that it is.
 
     Args:
         patterns: The patterns, as `imager.patterns` holds them.
-        size: (H, V) of the pictures.
+        size: (H, W) of the images.
         dtype: Of the results: float64 or float32.
 
-    A picture is a vector of its H·V pixels, row by row; measurements are a vector in the order of
+    An image is a vector of its H·W pixels, row by row; measurements are a vector in the order of
     `y.values`, (m, h, w).
 
     Example:
@@ -45,14 +45,14 @@ class TernaryOperator(LinearOperator):  # type: ignore[misc]
     ) -> None:
         self.size = int(size[0]), int(size[1])
         if min(self.size) < 1:
-            raise ValueError(f"a picture has at least one pixel, not {size[0]}×{size[1]}")
+            raise ValueError(f"an image has at least one pixel, not {size[0]}×{size[1]}")
         phi = torch.from_numpy(patterns.phi.astype(dtype))
         self.operator = SensingOperator(phi, patterns.stride)
         self.grid = len(patterns), *self.operator.geometry.grid(*self.size)
         super().__init__(dtype, (int(np.prod(self.grid)), self.size[0] * self.size[1]))
 
-    def _matmat(self, pictures: NDArray[np.floating]) -> NDArray[np.floating]:
-        return self.operator.forward(self._columns(pictures, self.size)).flatten(1).T.numpy()
+    def _matmat(self, images: NDArray[np.floating]) -> NDArray[np.floating]:
+        return self.operator.forward(self._columns(images, self.size)).flatten(1).T.numpy()
 
     def _rmatmat(self, measured: NDArray[np.floating]) -> NDArray[np.floating]:
         y = self._columns(measured, self.grid)
@@ -62,7 +62,7 @@ class TernaryOperator(LinearOperator):  # type: ignore[misc]
         return self._rmatmat(measured.reshape(-1, 1))[:, 0]
 
     def _columns(self, matrix: NDArray[np.floating], shape: tuple[int, ...]) -> Tensor:
-        """Return the columns of a matrix as pictures or measurements of the operator's type."""
+        """Return the columns of a matrix as images or measurements of the operator's type."""
         if np.iscomplexobj(matrix):
             raise TypeError("pictures and measurements are real; take real and imaginary parts")
         return torch.from_numpy(np.ascontiguousarray(matrix.T, self.dtype)).view(-1, *shape)

@@ -1,4 +1,4 @@
-"""Pictures about pictures: side by side, with their error and the patterns that sensed them."""
+"""Images about images: side by side, with their error and the patterns that sensed them."""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from tersense.io.images import Picture
+from tersense.io.images import ImageArray
 
 _MARGIN, _CAPTION = 12, 30
 _STRIP_WIDTH, _ERROR_CAPTION = 300, "error, black for none"
@@ -17,7 +17,7 @@ _PLUS, _MINUS, _ZERO = (214, 96, 32), (33, 92, 168), (235, 235, 235)
 _HEAT = np.array([[0, 0, 4], [87, 16, 110], [188, 55, 84], [249, 142, 9], [252, 255, 164]])
 
 
-def draw_error(estimate: Picture, original: Picture, full_scale: float = 64.0) -> Picture:
+def draw_error(estimate: ImageArray, original: ImageArray, full_scale: float = 64.0) -> ImageArray:
     """Draw the absolute error as heat: black for none, light yellow from `full_scale` on."""
     error = np.abs(estimate.astype(np.float64) - original)
     error = error.mean(axis=2) if error.ndim == 3 else error
@@ -26,35 +26,35 @@ def draw_error(estimate: Picture, original: Picture, full_scale: float = 64.0) -
     return np.stack(channels, axis=2).astype(np.uint8)
 
 
-def draw_patterns(phi: NDArray[np.int8], width: int, scale: int = 3) -> Picture:
-    """Draw as many patterns (m, W, W) as fit into `width` pixels: +1 orange, −1 blue, 0 light."""
+def draw_patterns(phi: NDArray[np.int8], width: int, scale: int = 3) -> ImageArray:
+    """Draw as many patterns (m, B, B) as fit into `width` pixels: +1 orange, −1 blue, 0 light."""
     side = phi.shape[1] * scale
     count = min(len(phi), (width + _MARGIN) // (side + _MARGIN))
     strip = np.full((side, width, 3), _PAPER, np.uint8)
     chosen = phi[np.linspace(0, len(phi) - 1, count).astype(int)]
     lefts = np.linspace(0, width - side, count).astype(int)
     for left, pattern in zip(lefts, chosen, strict=True):
-        strip[:, left : left + side] = _coloured(pattern[None], scale)[0]
+        strip[:, left : left + side] = _colored(pattern[None], scale)[0]
     return strip
 
 
 def draw_pattern_sheet(
     phi: NDArray[np.int8], columns: int | None = None, scale: int = 2
-) -> Picture:
-    """Draw all patterns (m, W, W) in rows of `columns`, each pixel `scale` pixels wide.
+) -> ImageArray:
+    """Draw all patterns (m, B, B) in rows of `columns`, each pixel `scale` pixels wide.
 
     Without `columns`, the sheet is about 8 wide and 5 high.
     """
-    return _in_rows(_coloured(phi, scale), columns, gap=2 * scale)
+    return _in_rows(_colored(phi, scale), columns, gap=2 * scale)
 
 
-def _coloured(phi: NDArray[np.int8], scale: int) -> NDArray[np.uint8]:
-    """Turn patterns (m, W, W) into pictures (m, W·scale, W·scale, 3)."""
+def _colored(phi: NDArray[np.int8], scale: int) -> NDArray[np.uint8]:
+    """Turn patterns (m, B, B) into images (m, B·scale, B·scale, 3)."""
     return _enlarged(np.array([_MINUS, _ZERO, _PLUS], np.uint8)[phi + 1], scale)
 
 
-def draw_measurements(values: NDArray[Any], columns: int | None = None) -> Picture:
-    """Draw measurements (m, h, w), or (3, m, h, w), as m small pictures: middle gray is zero.
+def draw_measurements(values: NDArray[Any], columns: int | None = None) -> ImageArray:
+    """Draw measurements (m, h, w), or (3, m, h, w), as m small images: middle gray is zero.
 
     Each pattern has its own scale, because some see the brightness and others only edges. Small
     grids are enlarged, so that a pattern takes about 64 pixels.
@@ -71,7 +71,7 @@ def _enlarged(tiles: NDArray[np.uint8], scale: int) -> NDArray[np.uint8]:
     return tiles.repeat(scale, axis=1).repeat(scale, axis=2)
 
 
-def _in_rows(tiles: NDArray[np.uint8], columns: int | None, gap: int) -> Picture:
+def _in_rows(tiles: NDArray[np.uint8], columns: int | None, gap: int) -> ImageArray:
     """Lay tiles (m, h, w, 3) out in rows on white paper."""
     count, height, width, _ = tiles.shape
     columns = columns or max(1, round(math.sqrt(1.6 * count * height / width)))
@@ -85,39 +85,39 @@ def _in_rows(tiles: NDArray[np.uint8], columns: int | None, gap: int) -> Picture
     return sheet
 
 
-def draw_strip(original: Picture, estimates: Sequence[tuple[str, Picture]]) -> Picture:
-    """Draw a picture beside its reconstructions, with their captions, and the errors below.
+def draw_strip(original: ImageArray, estimates: Sequence[tuple[str, ImageArray]]) -> ImageArray:
+    """Draw an image beside its reconstructions, with their captions, and the errors below.
 
-    Small ones are enlarged by a whole number, so that the captions fit.
+    Small ones are enlarged by an integer, so that the captions fit.
     """
     scale = max(1, round(_STRIP_WIDTH / original.shape[1]))
 
-    def enlarged(picture: Picture) -> Picture:
-        colour = picture if picture.ndim == 3 else np.stack([picture] * 3, axis=2)
-        large: Picture = _enlarged(colour[None], scale)[0]
+    def enlarged(image: ImageArray) -> ImageArray:
+        color = image if image.ndim == 3 else np.stack([image] * 3, axis=2)
+        large: ImageArray = _enlarged(color[None], scale)[0]
         return large
 
     blank = np.full_like(enlarged(original), 255)
-    errors = [(_ERROR_CAPTION, enlarged(draw_error(picture, original))) for _, picture in estimates]
+    errors = [(_ERROR_CAPTION, enlarged(draw_error(image, original))) for _, image in estimates]
     return draw_sheet([
         [("original", enlarged(original)), *((text, enlarged(p)) for text, p in estimates)],
         [("", blank), *errors],
     ])  # fmt: skip
 
 
-def draw_sheet(rows: Sequence[Sequence[tuple[str, Picture]]]) -> Picture:
-    """Lay captioned pictures out in rows on white paper."""
-    heights = [max(picture.shape[0] for _, picture in row) for row in rows]
-    widths = [sum(picture.shape[1] + _MARGIN for _, picture in row) for row in rows]
+def draw_sheet(rows: Sequence[Sequence[tuple[str, ImageArray]]]) -> ImageArray:
+    """Lay captioned images out in rows on white paper."""
+    heights = [max(image.shape[0] for _, image in row) for row in rows]
+    widths = [sum(image.shape[1] + _MARGIN for _, image in row) for row in rows]
     size = (max(widths) + _MARGIN, sum(h + _CAPTION + _MARGIN for h in heights) + _MARGIN)
     sheet = Image.new("RGB", size, _PAPER)
     draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(size=17)
     top = _MARGIN
     for row, height in zip(rows, heights, strict=True):
         left = _MARGIN
-        for caption, picture in row:
+        for caption, image in row:
             draw.text((left, top), caption, _INK, font)
-            sheet.paste(Image.fromarray(picture), (left, top + _CAPTION))
-            left += picture.shape[1] + _MARGIN
+            sheet.paste(Image.fromarray(image), (left, top + _CAPTION))
+            left += image.shape[1] + _MARGIN
         top += height + _CAPTION + _MARGIN
     return np.array(sheet)

@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 
 from tersense.errors import TersenseError, one_line
 
-MOST_TEXT = 2**26  # bytes of a text file; those that we read are far smaller
+MAX_TEXT = 2**26  # bytes of a text file; those that we read are far smaller
 
 _PARTIAL = ".partial-"
 
@@ -149,7 +149,7 @@ def make_folder(path: str | Path) -> Path:
     return path
 
 
-def require_file(path: str | Path, most_bytes: int | None = None) -> int:
+def require_file(path: str | Path, max_bytes: int | None = None) -> int:
     """Return the size of a file; refuse what is none, and larger ones, before it is opened.
 
     Opening a pipe may wait for ever, and reading a device may never end.
@@ -163,15 +163,15 @@ def require_file(path: str | Path, most_bytes: int | None = None) -> int:
         raise TersenseError(f"cannot read {path}: it is a folder; name a file")
     if not stat.S_ISREG(found.st_mode):
         raise TersenseError(f"cannot read {path}: it is not a regular file")
-    if most_bytes is not None and found.st_size > most_bytes:
-        size = f"{found.st_size / 2**20:.0f} MiB, more than {most_bytes / 2**20:.0f}"
+    if max_bytes is not None and found.st_size > max_bytes:
+        size = f"{found.st_size / 2**20:.0f} MiB, more than {max_bytes / 2**20:.0f}"
         raise TersenseError(f"cannot read {path}: it has {size}")
     return found.st_size
 
 
-def read_text(path: str | Path, most_bytes: int = MOST_TEXT) -> str:
+def read_text(path: str | Path, max_bytes: int = MAX_TEXT) -> str:
     """Read a text file of reasonable size."""
-    require_file(path, most_bytes)
+    require_file(path, max_bytes)
     try:
         return Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:

@@ -1,6 +1,6 @@
-"""Read and write pictures, turn them gray, mirror their borders.
+"""Read and write images, turn them gray, mirror their borders.
 
-A picture is a uint8 array: (H, V) in gray or (H, V, 3) in colour.
+An image is a uint8 array: (H, W) in gray or (H, W, 3) in color.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from PIL import Image, ImageOps, _imaging
 from tersense.errors import TersenseError, one_line
 from tersense.io.files import written_whole
 
-Picture = NDArray[np.uint8]
+ImageArray = NDArray[np.uint8]
 
 PHOTOGRAPH = Path(__file__).parent / "assets" / "chelsea.png"
 
@@ -59,96 +59,96 @@ def find_images(folder: str | Path) -> list[Path]:
     return found
 
 
-def read_image(path: str | Path, most_pixels: int | None = None) -> Picture:
-    """Read a picture as uint8, (H, V) in gray or (H, V, 3) in colour.
+def read_image(path: str | Path, max_pixels: int | None = None) -> ImageArray:
+    """Read an image as uint8, (H, W) in gray or (H, W, 3) in color.
 
     Palettes are resolved, transparency is dropped, 16-bit gray keeps its upper 8 bits, and the
     orientation that a camera noted is applied.
 
     Args:
         path: The file.
-        most_pixels: Refuse larger pictures before any pixel is decoded.
+        max_pixels: Refuse larger images before any pixel is decoded.
     """
-    with _opened(path, most_pixels) as image:
+    with _opened(path, max_pixels) as image:
         # A copy, because Pillow's own buffer is read-only.
         return np.array(_to_8_bit(ImageOps.exif_transpose(image)))
 
 
-def read_gray(path: str | Path) -> Picture:
-    """Read a picture as (H, V) uint8, colour turned into full-range luma."""
+def read_gray(path: str | Path) -> ImageArray:
+    """Read an image as (H, W) uint8, color turned into full-range luma."""
     return to_gray(read_image(path))
 
 
-def to_gray(picture: Picture) -> Picture:
-    """Turn a picture into full-range luma, 0.299 R + 0.587 G + 0.114 B; gray stays as it is."""
-    return picture if picture.ndim == 2 else np.array(Image.fromarray(picture).convert("L"))
+def to_gray(image: ImageArray) -> ImageArray:
+    """Turn an image into full-range luma, 0.299 R + 0.587 G + 0.114 B; gray stays as it is."""
+    return image if image.ndim == 2 else np.array(Image.fromarray(image).convert("L"))
 
 
-def check_picture(picture: Any) -> Picture:
-    """Return the picture as an array if it is (H, V) or (H, V, 3) uint8; otherwise say why not."""
-    if isinstance(picture, (str, Path)):
-        raise TypeError(f"give pixels, not a path: read_image({str(picture)!r}) reads them")
-    array = np.asarray(picture)
+def check_image(image: Any) -> ImageArray:
+    """Return the image as an array if it is (H, W) or (H, W, 3) uint8; otherwise say why not."""
+    if isinstance(image, (str, Path)):
+        raise TypeError(f"give pixels, not a path: read_image({str(image)!r}) reads them")
+    array = np.asarray(image)
     if array.dtype != np.uint8:
-        raise TypeError(f"a picture has uint8 pixels from 0 to 255, not {array.dtype}; convert it")
+        raise TypeError(f"an image has uint8 pixels from 0 to 255, not {array.dtype}; convert it")
     if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] != 3) or not array.size:
         raise ValueError(
-            f"a picture has shape (height, width) or (height, width, 3), not {array.shape}"
+            f"an image has shape (height, width) or (height, width, 3), not {array.shape}"
         )
     return array
 
 
-def to_planes(picture: Picture) -> Picture:
-    """Turn a picture into its channels, (1, H, V) or (3, H, V)."""
-    return picture[None] if picture.ndim == 2 else np.moveaxis(picture, 2, 0)
+def to_planes(image: ImageArray) -> ImageArray:
+    """Turn an image into its channels, (1, H, W) or (3, H, W)."""
+    return image[None] if image.ndim == 2 else np.moveaxis(image, 2, 0)
 
 
 def from_planes(planes: NDArray[Any]) -> NDArray[Any]:
-    """Turn channels (1, H, V) or (3, H, V) back into a picture."""
+    """Turn channels (1, H, W) or (3, H, W) back into an image."""
     return planes[0] if len(planes) == 1 else np.moveaxis(planes, 0, 2)
 
 
-def to_pixels(estimate: NDArray[Any]) -> Picture:
+def to_pixels(estimate: NDArray[Any]) -> ImageArray:
     """Round and clip real values to the nearest pixel values."""
     if np.isnan(estimate).any():
         raise TersenseError("what came back are no numbers; the model or what it got is damaged")
-    pixels: Picture = np.clip(np.rint(estimate), 0, 255).astype(np.uint8)
+    pixels: ImageArray = np.clip(np.rint(estimate), 0, 255).astype(np.uint8)
     return pixels
 
 
-def mirror_border(picture: NDArray[Any], border: int) -> NDArray[Any]:
-    """Extend (H, V) by mirrored pixels on every side, the edge itself not repeated."""
-    return np.pad(picture, border, mode="reflect")
+def mirror_border(image: NDArray[Any], border: int) -> NDArray[Any]:
+    """Extend (H, W) by mirrored pixels on every side, the edge itself not repeated."""
+    return np.pad(image, border, mode="reflect")
 
 
-def write_image(path: str | Path, picture: Picture) -> None:
-    """Write a picture in the format that the file's ending names."""
+def write_image(path: str | Path, image: ImageArray) -> None:
+    """Write an image in the format that the file's ending names."""
     path = Path(path)
-    require_picture_suffix(path)
+    require_image_suffix(path)
     with written_whole(path) as partial:
         try:
-            Image.fromarray(picture).save(partial)
-        except ValueError as error:  # WebP of more than 16383 pixels a side, say
+            Image.fromarray(image).save(partial)
+        except ValueError as error:  # WebP of more than 16383 pixels per side, say
             raise TersenseError(f"cannot write {path}: {one_line(error)}") from error
 
 
-def require_picture_suffix(path: Path) -> None:
-    """Refuse a file whose ending names no picture format, before any work is done for it."""
+def require_image_suffix(path: Path) -> None:
+    """Refuse a file whose ending names no image format, before any work is done for it."""
     if path.suffix.lower() not in SUFFIXES:
         endings = " ".join(sorted(SUFFIXES))
         raise TersenseError(f"cannot write {path}: name a file ending in one of {endings}")
 
 
 @contextlib.contextmanager
-def _opened(path: str | Path, most_pixels: int | None = None) -> Iterator[Image.Image]:
+def _opened(path: str | Path, max_pixels: int | None = None) -> Iterator[Image.Image]:
     """Open an image; whatever a damaged file does becomes one clear error."""
     if not Path(path).is_file():
         raise TersenseError(f"no such image: {path}")
     try:
         with Image.open(path, formats=_FORMATS) as image:
-            if most_pixels and image.width * image.height > most_pixels:
+            if max_pixels and image.width * image.height > max_pixels:
                 raise TersenseError(
-                    f"it has {image.width}×{image.height} pixels, more than {most_pixels:,}; "
+                    f"it has {image.width}×{image.height} pixels, more than {max_pixels:,}; "
                     "make it smaller"
                 )
             image.load()

@@ -22,7 +22,7 @@ _MATRIX, _PACKED = 14, 15
 _TYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8",
           13: "u8"}  # fmt: skip
 _SPARSE, _NUMERIC = 5, range(6, 16)  # classes of matrices; others are texts, cells, structures
-_MOST_BYTES = 2**31
+_MAX_BYTES = 2**31
 _HEAD = 2**12  # bytes that hold flags, dimensions and name
 
 
@@ -78,7 +78,7 @@ class Matrix:
 
 def list_matrices(path: Path) -> list[Matrix]:
     """Return the matrices of numbers in a file."""
-    require_file(path, _MOST_BYTES)
+    require_file(path, _MAX_BYTES)
     content = path.read_bytes()
     marks = {b"IM": "<", b"MI": ">"}
     if not content.startswith(b"MATLAB") or content[126:128] not in marks:

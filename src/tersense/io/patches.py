@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tersense.errors import TersenseError
 from tersense.io.files import require_file
 
-_MOST_COMPRESSED = 1100  # times; what deflate reaches with nothing but zeros
+_MAX_COMPRESSED = 1100  # times; what deflate reaches with nothing but zeros
 _LARGEST_CHUNK = 2**28  # bytes that are unpacked at once
 _BYTES_AT_ONCE = 2**26
 
@@ -73,7 +73,7 @@ def _require_stored_here(path: Path, file: Any, patches: Patches) -> None:
     linked = "HardLink" not in type(file.get("patches", getlink=True)).__name__
     if linked or dataset.external or dataset.is_virtual or not stored:
         raise TersenseError(f"{path}: `patches` is not stored in this file")
-    if size > _MOST_COMPRESSED * stored or chunk > _LARGEST_CHUNK:
+    if size > _MAX_COMPRESSED * stored or chunk > _LARGEST_CHUNK:
         raise TersenseError(
             f"{path}: `patches` claims {size:,} bytes in chunks of {chunk:,}, but {stored:,} are "
             "stored; no compression makes this of images"

@@ -124,7 +124,8 @@ def _check(key: str, value: Any, hint: Any) -> Any:
         require(isinstance(value, (list, tuple)) and len(value) > 0, key, value, "a list")
         items = tuple(_check(key, item, typing.get_args(inner)[0]) for item in value)
         return items
-    if inner is float and type(value) in (int, float) and abs(value) <= sys.float_info.max:
+    if inner is float and type(value) in (int, float):
+        require(abs(value) <= sys.float_info.max, key, value, "finite")  # nor NaN
         value = float(value)
     wanted = typing.get_origin(inner) or inner
     require(type(value) is wanted, key, value, _TYPE_NAMES.get(wanted, str(wanted)))

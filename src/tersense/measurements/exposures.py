@@ -4,9 +4,9 @@ A mirror is on or off, so a pattern becomes two exposures, one of its +1 and one
 measurement is the difference of two readings. Windows that are shown at the same time form a *set*:
 
 - with a *single* detector a set is one window: 2·m exposures for each window;
-- with an *array*, one detector a window, a set is every c-th window down and across, c = ⌈W/S⌉.
+- with an *array*, one detector a window, a set is every c-th window down and across, c = ⌈B/S⌉.
   Such windows do not overlap, so that one frame shows a pattern in all of them: 2·m exposures for
-  blocks whatever the size of the picture, c² sets of them for lapped windows. From set to set the
+  blocks whatever the size of the image, c² sets of them for lapped windows. From set to set the
   fields of the detectors move by S pixels.
 
 Exposure 2·(set·m + row) shows the +1 of a row of Φ, the next one its −1.
@@ -40,15 +40,15 @@ class WindowSet(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """How a picture is measured with mirrors.
+    """How an image is measured with mirrors.
 
     Args:
         camera: `array` or `single`.
         rows: m, the number of patterns.
-        window: W.
+        window: B.
         stride: S.
-        height: H of the picture, in pixels.
-        width: V of the picture.
+        height: H of the image, in pixels.
+        width: W of the image.
         mirrors_down: Rows of mirrors.
         mirrors_across: Columns of mirrors.
         scale: A pixel is shown by so many mirrors squared.
@@ -73,7 +73,7 @@ class Plan:
             self.width * self.scale > self.mirrors_across
         ):
             raise TersenseError(
-                f"a picture of {self.width}×{self.height} pixels with {self.scale}×{self.scale} "
+                f"an image of {self.width}×{self.height} pixels with {self.scale}×{self.scale} "
                 f"mirrors each does not fit on {self.mirrors_across}×{self.mirrors_down} mirrors"
             )
 
@@ -88,7 +88,7 @@ class Plan:
 
     @property
     def origin(self) -> tuple[int, int]:
-        """The mirror where the picture begins, so that it lies in the middle."""
+        """The mirror where the image begins, so that it lies in the middle."""
         spare = (
             self.mirrors_down - self.height * self.scale,
             self.mirrors_across - self.width * self.scale,
@@ -152,7 +152,7 @@ class Plan:
         return first_row + down, first_column + across, last_row + down, last_column + across
 
     def frames(self, phi: NDArray[np.int8]) -> Iterator[Frame]:
-        """Show the patterns (m, W, W): yield the lit mirrors of one exposure after the other."""
+        """Show the patterns (m, B, B): yield the lit mirrors of one exposure after the other."""
         top, left = self.origin
         for group in self.sets:
             for pattern in phi:
@@ -164,7 +164,7 @@ class Plan:
                     yield frame
 
     def _tiled(self, group: WindowSet, lit: Frame) -> Frame:
-        """Show a pattern in all windows of a set: (H, V), cut off where the picture ends."""
+        """Show a pattern in all windows of a set: (H, W), cut off where the image ends."""
         side = self.geometry.cells * self.stride  # from one window of a set to the next
         cell = np.zeros((side, side), np.bool_)
         cell[: self.window, : self.window] = lit
@@ -172,11 +172,11 @@ class Plan:
         top = group.down[0] * self.stride - self.geometry.offset
         left = group.across[0] * self.stride - self.geometry.offset
         inside = tiles[max(0, -top) :, max(0, -left) :]
-        picture = np.zeros((self.height, self.width), np.bool_)
-        place = picture[max(0, top) :, max(0, left) :]
+        image = np.zeros((self.height, self.width), np.bool_)
+        place = image[max(0, top) :, max(0, left) :]
         height, width = (min(pair) for pair in zip(place.shape, inside.shape, strict=True))
         place[:height, :width] = inside[:height, :width]
-        return picture
+        return image
 
     def measurements(self, readings: NDArray[Any]) -> NDArray[np.float64]:
         """Turn readings (exposures, detectors) into y (m, h, w): plus minus minus.
@@ -204,7 +204,7 @@ def make_plan(
     rows: int,
     camera: str = "array",
     mirrors: tuple[int, int] = (768, 1024),
-    picture: tuple[int, int] | None = None,
+    image: tuple[int, int] | None = None,
     scale: int | None = None,
 ) -> Plan:
     """Make a plan, filling in what is not said.
@@ -214,14 +214,14 @@ def make_plan(
         rows: m.
         camera: `array` or `single`.
         mirrors: (rows, columns) of the device.
-        picture: (H, V); by default one window for a single detector, and for an array as much as
+        image: (H, W); by default one window for a single detector, and for an array as much as
             fits with whole strides.
-        scale: Mirrors a pixel, down and across; by default as many as fit, or 4 where the picture
+        scale: Mirrors a pixel, down and across; by default as many as fit, or 4 where the image
             is not said either.
     """
-    if picture is None and camera == "single":
-        picture = geometry.window, geometry.window
-    if picture is None:
+    if image is None and camera == "single":
+        image = geometry.window, geometry.window
+    if image is None:
         scale = 4 if scale is None else scale
         step = scale * geometry.stride
         if scale < 1 or step > min(mirrors):
@@ -229,9 +229,9 @@ def make_plan(
                 f"windows every {geometry.stride} pixels do not fit with {scale}×{scale} mirrors "
                 f"a pixel on {mirrors[1]}×{mirrors[0]} mirrors; use a smaller scale"
             )
-        picture = mirrors[0] // step * geometry.stride, mirrors[1] // step * geometry.stride
-    if min(picture) < 1:
-        raise TersenseError(f"a picture of {picture[1]}×{picture[0]} pixels cannot be shown")
+        image = mirrors[0] // step * geometry.stride, mirrors[1] // step * geometry.stride
+    if min(image) < 1:
+        raise TersenseError(f"an image of {image[1]}×{image[0]} pixels cannot be shown")
     if scale is None:
-        scale = max(1, min(mirrors[0] // picture[0], mirrors[1] // picture[1]))
-    return Plan(camera, rows, geometry.window, geometry.stride, *picture, *mirrors, scale)
+        scale = max(1, min(mirrors[0] // image[0], mirrors[1] // image[1]))
+    return Plan(camera, rows, geometry.window, geometry.stride, *image, *mirrors, scale)

@@ -2,8 +2,8 @@
 
 Orders are the same in all exports. *Pixels* of a window count row by row from its upper left
 corner (`raster`). *Rows* of Φ, that is measurements of a window, count as in the model
-(`natural`). *Windows* of a picture count row by row (`raster`); window (i, j) begins at pixel
-(i·S − offset, j·S − offset), and pixels outside the picture add nothing.
+(`natural`). *Windows* of an image count row by row (`raster`); window (i, j) begins at pixel
+(i·S − offset, j·S − offset), and pixels outside the image add nothing.
 """
 
 import hashlib
@@ -39,9 +39,9 @@ class Manifest:
         rate: m/S², measurements per pixel.
         nonzeros: Of all patterns together.
         nonzeros_per_pattern: The least and the most; equal where every pattern has K.
-        accumulator_bits: Of a two's-complement accumulator that no picture overflows.
+        accumulator_bits: Of a two's-complement accumulator that no image overflows.
         mean: μ, and
-        std: σ of normalised pixels: (y − μ·Φ⋆1)/σ goes into the reconstruction.
+        std: σ of normalized pixels: (y − μ·Φ⋆1)/σ goes into the reconstruction.
         alpha: (m,), the scale of each pattern.
         phi: The hash of Φ.
         files: Size and SHA-256 of every other file of the export.

@@ -19,8 +19,8 @@ class Measurements:
     """Measurements of one image; `numpy.asarray` gives the values.
 
     Args:
-        values: Integers of shape (m, h, w), or (3, m, h, w) in colour: y itself, or the codes of
-            a quantised readout, to be multiplied by `header.readout.step`.
+        values: Integers of shape (m, h, w), or (3, m, h, w) in color: y itself, or the codes of
+            a quantized readout, to be multiplied by `header.readout.step`.
         header: How they were made.
     """
 
@@ -39,7 +39,7 @@ class Measurements:
 
     @property
     def per_pixel(self) -> float:
-        """Return the true number of measurements per pixel (of each channel, in colour).
+        """Return the true number of measurements per pixel (of each channel, in color).
 
         Windows that are partly outside the image count in full.
         """
@@ -75,7 +75,7 @@ class Measurements:
         return self.read_out(Readout(noise=float(sigma), seed=seed))
 
     def quantized(self, bits: int, full_scale: int) -> "Measurements":
-        """Model a readout of few bits: a uniform quantiser that reaches ±`full_scale`.
+        """Model a readout of few bits: a uniform quantizer that reaches ±`full_scale`.
 
         Args:
             bits: B, at least 2. The codes lie between −(2^(B−1) − 1) and 2^(B−1) − 1.
@@ -112,7 +112,7 @@ class MeasuredValues:
     """What a real camera delivered: real numbers, and some perhaps not at all.
 
     Args:
-        values: (m, h, w), or (3, m, h, w) in colour: y as far as it is known, NaN where it is
+        values: (m, h, w), or (3, m, h, w) in color: y as far as it is known, NaN where it is
             missing.
         header: How they were made.
     """

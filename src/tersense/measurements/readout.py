@@ -2,7 +2,7 @@
 
     y ──+ Gaussian noise──▶ ──÷ step, round, clip──▶ codes
 
-A value v of a quantised readout stands for v·step. Reconstructors are given the readout, because a
+A value v of a quantized readout stands for v·step. Reconstructors are given the readout, because a
 network or an estimate that knows the error of its measurements need not believe them blindly.
 """
 

@@ -3,15 +3,15 @@
 A table is a `.npy` or `.csv` file. NaN (or an empty cell) is a measurement that is missing. It has
 one of these shapes:
 
-- windows × rows: one line a window, one number a row of Φ, as the exported C program prints it;
-- (m, h, w), or (3, m, h, w) in colour, as `Measurements.values` (`.npy` only);
+- windows × rows: one line a window, one number per row of Φ, as the exported C program prints it;
+- (m, h, w), or (3, m, h, w) in color, as `Measurements.values` (`.npy` only);
 - exposures × detectors, if the manifest is that of `tersense export patterns`.
 
 The manifest is that of any export of the camera. An entry `measured`, added by hand, tells what
 differs from the plain case:
 
     "measured": {
-      "height": 300, "width": 451,         the picture's size
+      "height": 300, "width": 451,         the image's size
       "gain": 2.0, "offset": 12.5,         a number is gain · y + offset; also lists, with one
                                            value for each row of Φ in the table, or detector
       "row_order": [5, 0, 2],              the rows of Φ in the table's columns; others are missing
@@ -42,7 +42,7 @@ from tersense.measurements.tsm import Header
 from tersense.sensing.geometry import Geometry
 
 SUFFIXES = (".npy", ".csv")
-_MOST_BYTES = 2**30  # of a CSV file
+_MAX_BYTES = 2**30  # of a CSV file
 _SIZE = re.compile(r"#.*\bheight=(\d+)\s+width=(\d+)")
 _EMPTY_CELL = re.compile(r"(?:(?<=,)|^)\s*(?=,|$)")
 
@@ -92,7 +92,7 @@ def read_measured(
     Args:
         table: A `.npy` or `.csv` file.
         manifest: The manifest of an export of the camera, or its folder.
-        size: (H, V) of the picture, if neither table nor manifest tells it.
+        size: (H, W) of the image, if neither table nor manifest tells it.
 
     Returns:
         What `Imager.reconstruct` takes: exact `Measurements` if every number is there and whole,
@@ -120,12 +120,12 @@ def _read_layout(path: Path) -> TableLayout:
 
 
 def _read_table(path: Path) -> tuple[Values, tuple[int, int] | None]:
-    """Return the numbers of a table, and the picture's size if the table tells it."""
+    """Return the numbers of a table, and the image's size if the table tells it."""
     try:
         if path.suffix.lower() == ".npy":
             numbers, size = read_npy(path), None
         elif path.suffix.lower() == ".csv":
-            numbers, size = _read_csv(read_text(path, _MOST_BYTES))
+            numbers, size = _read_csv(read_text(path, _MAX_BYTES))
         else:
             raise TersenseError(f"{path} is no table; give a file ending in .npy or .csv")
     except OSError as error:
@@ -184,7 +184,7 @@ def _interpret(
 def _known(size: tuple[int, int] | None) -> tuple[int, int]:
     if size is None:
         raise TersenseError(
-            "the size of the picture is not known; say --size, or begin the CSV file with "
+            "the size of the image is not known; say --size, or begin the CSV file with "
             "`# height=… width=…`, or put height and width into `measured` of the manifest"
         )
     return size
@@ -206,7 +206,7 @@ def _from_windows(
         found = " × ".join(map(str, numbers.shape))
         hint = "; it is the other way round" if numbers.shape == expected[::-1] else ""
         raise TersenseError(
-            f"a picture of {size[1]}×{size[0]} pixels gives a table of {expected[0]} windows × "
+            f"an image of {size[1]}×{size[0]} pixels gives a table of {expected[0]} windows × "
             f"{expected[1]} rows, not {found}{hint}"
         )
     y = np.full((m, h * w), np.nan)
@@ -218,13 +218,13 @@ def _from_array(numbers: Values, m: int, layout: TableLayout) -> Values:
     """Turn an array (rows, h, w) or (3, rows, h, w) into y."""
     _refuse_orders(layout, ("window_order", "column_major"), "the shape of the table")
     rows = _checked(layout.row_order, m, "row_order") or list(range(m))
-    colour = numbers.shape[:-3]
-    if numbers.ndim < 3 or colour not in ((), (3,)) or numbers.shape[-3] != len(rows):
+    color = numbers.shape[:-3]
+    if numbers.ndim < 3 or color not in ((), (3,)) or numbers.shape[-3] != len(rows):
         raise TersenseError(
             f"a table is windows × rows, or ({len(rows)}, h, w), or (3, {len(rows)}, h, w) in "
-            f"colour, not {numbers.shape}"
+            f"color, not {numbers.shape}"
         )
-    y = np.full((*colour, m, *numbers.shape[-2:]), np.nan)
+    y = np.full((*color, m, *numbers.shape[-2:]), np.nan)
     calibrated = layout.calibrate(np.moveaxis(numbers, -3, -1))
     y[..., rows, :, :] = np.moveaxis(calibrated, -1, -3)
     return y

@@ -39,7 +39,7 @@ class Header:
     Args:
         height: H of the image.
         width: W of the image.
-        mode: `L` for gray, `RGB` for colour.
+        mode: `L` for gray, `RGB` for color.
         window: B.
         stride: S.
         rows: m, the rows of Φ: measurements per window.
@@ -66,7 +66,7 @@ class Header:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of y: (m, h, w), or (3, m, h, w) in colour."""
+        """The shape of y: (m, h, w), or (3, m, h, w) in color."""
         grid = Geometry(self.window, self.stride).grid(self.height, self.width)
         gray = (self.rows, *grid)
         return gray if self.mode == "L" else (3, *gray)

@@ -104,12 +104,12 @@ class Camera(nn.Module):
                 f"counts per window must be None for {self.reconstructor.registered_name}, which "
                 "needs all rows of every window"
             )
-        normalised = self.normalization.measurements(y.to(self.operator.phi), ones)
-        if _has_nan(normalised):
-            normalised = fill_missing(normalised, self.operator, size)
+        normalized = self.normalization.measurements(y.to(self.operator.phi), ones)
+        if _has_nan(normalized):
+            normalized = fill_missing(normalized, self.operator, size)
         error = readout.scaled(1 / self.normalization.std) if readout else None
         with torch.autocast(self.device.type, torch.bfloat16, self.precision == "bfloat16"):
-            image: Tensor = self.reconstructor(normalised, self.operator, size, error, counts)
+            image: Tensor = self.reconstructor(normalized, self.operator, size, error, counts)
         return self.normalization.raw(image.to(self.operator.phi.dtype))
 
     @torch.inference_mode()

@@ -2,7 +2,7 @@
 
 A model file is a safetensors file: Φ as int8 (`phi`), α (`alpha`), the weights of the
 reconstructor (`reconstructor.…`, matrices as float16), and one metadata entry `tersense`, a JSON
-object with the geometry, the normalisation, the reconstructor's name and options, and where the
+object with the geometry, the normalization, the reconstructor's name and options, and where the
 model comes from. Nothing in it names code or paths.
 """
 
@@ -75,7 +75,7 @@ def _build(
     patterns = Patterns(tensors.pop("phi").numpy(), description["stride"])
     mean, std, about = float(description["mean"]), float(description["std"]), description["about"]
     if not (math.isfinite(mean) and math.isfinite(std) and std > 0):
-        raise TersenseError(f"mean {mean:g} and deviation {std:g} cannot normalise pictures")
+        raise TersenseError(f"mean {mean:g} and deviation {std:g} cannot normalize pictures")
     if not isinstance(about, dict):
         raise TersenseError(f"`about` describes the model by name and value, not {about!r}")
     alpha = tensors.pop("alpha")

@@ -149,7 +149,7 @@ pipeline_tag: image-to-image
 # {imager.name}
 
 A camera that measures sums of pixels with weights −1, 0 and +1, and the reconstruction that gives
-the picture back.
+the image back.
 
 ## Geometry
 
@@ -171,7 +171,7 @@ pip install 'tersense[hub]'
 import tersense
 
 imager = tersense.from_pretrained("{source}")
-y = imager.sense(picture)  # uint8 in, exact integers out
+y = imager.sense(image)  # uint8 in, exact integers out
 again = imager.reconstruct(y)
 ```
 """
@@ -204,7 +204,7 @@ def _figures(imager: Imager, figures: Iterable[dict[str, Any]]) -> str:
     photograph = read_image(PHOTOGRAPH)
     y = imager.sense(photograph)
     again = imager.reconstruct(y)
-    rows = [("the photograph of `tersense demo`, in colour", y.per_pixel, psnr(again, photograph),
+    rows = [("the photograph of `tersense demo`, in color", y.per_pixel, psnr(again, photograph),
              ssim(again, photograph), "`tersense demo -m FOLDER`")]  # fmt: skip
     for result in figures:
         overlapping = result["protocol"] == "overlapping"
@@ -218,7 +218,7 @@ def _figures(imager: Imager, figures: Iterable[dict[str, Any]]) -> str:
         f"| {data} | {rate:.4g} | {_number(quality, 2)} | {_number(likeness, 4)} | {command} |"
         for data, rate, quality, likeness, command in rows
     ]
-    head = "| pictures | measurements a pixel | PSNR (dB) | SSIM | command |\n|---|---|---|---|---|"
+    head = "| images | measurements per pixel | PSNR (dB) | SSIM | command |\n|---|---|---|---|---|"
     return "\n".join([head, *lines])
 
 

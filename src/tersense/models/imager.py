@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tersense.errors import TersenseError
-from tersense.io.images import Picture, check_picture, from_planes, to_pixels, to_planes
+from tersense.io.images import ImageArray, check_image, from_planes, to_pixels, to_planes
 from tersense.measurements.measurements import MeasuredValues, Measurements
 from tersense.measurements.readout import Readout
 from tersense.measurements.tsm import Header
@@ -218,7 +218,7 @@ class Imager:
             noise: Model a sensor with Gaussian noise of this deviation, in pixel values.
             seed: Of the noise.
         """
-        pixels = check_picture(image)
+        pixels = check_image(image)
         y = self._exact(to_planes(pixels), self.threads)
         header = Header(
             height=pixels.shape[0],
@@ -238,12 +238,12 @@ class Imager:
     def _exact(self) -> ExactSensor:
         return ExactSensor(self.patterns, self.operator)
 
-    def reconstruct(self, measurements: Measurements | MeasuredValues) -> Picture:
+    def reconstruct(self, measurements: Measurements | MeasuredValues) -> ImageArray:
         """Return the image, uint8 of its own size, (H, W) or (H, W, 3).
 
         Measurements that are missing (NaN) are estimated from the others.
         """
-        image: Picture = np.empty(_image_shape(measurements), np.uint8)
+        image: ImageArray = np.empty(_image_shape(measurements), np.uint8)
         for place, estimate in self._estimates(measurements):
             image[place] = to_pixels(estimate)
         return image
@@ -255,7 +255,7 @@ class Imager:
             image[place] = estimate
         return image
 
-    def capture(self, image: Picture) -> tuple[NDArray[Any], int]:
+    def capture(self, image: ImageArray) -> tuple[NDArray[Any], int]:
         """Sense and reconstruct one image, (H, W) or (H, W, 3).
 
         Returns:

@@ -20,10 +20,10 @@ def describe(imager: Imager) -> dict[str, str]:
     steps, seconds = imager.about.get("steps"), imager.about.get("step_seconds")
     facts = {
         "patterns": f"{m} of {window}×{window} pixels, every {patterns.stride} ({kind})",
-        "rate": f"{patterns.rate:.4g} measurements a pixel",
+        "rate": f"{patterns.rate:.4g} measurements per pixel",
         "non-zeros": f"{_range(nonzeros.min(), nonzeros.max())} a pattern, {patterns.density:.2%}",
-        "arithmetic a window": f"{patterns.nonzeros:,} additions; dense: {dense:,} multiply-adds",
-        "arithmetic a pixel": f"{patterns.nonzeros / patterns.stride**2:.2f} additions; "
+        "arithmetic per window": f"{patterns.nonzeros:,} additions; dense: {dense:,} multiply-adds",
+        "arithmetic per pixel": f"{patterns.nonzeros / patterns.stride**2:.2f} additions; "
         f"dense: {dense / patterns.stride**2:.0f} multiply-adds",
         "accumulator": f"{patterns.accumulator_bits} bits, measurements as "
         f"{patterns.measurement_dtype}",
@@ -33,7 +33,7 @@ def describe(imager: Imager) -> dict[str, str]:
     facts["reconstructor"] = (
         f"{imager.reconstructor.registered_name}, {imager.parameters:,} weights"
     )
-    facts["normalisation"] = f"mean {imager.mean:.2f}, deviation {imager.std:.2f}"
+    facts["normalization"] = f"mean {imager.mean:.2f}, deviation {imager.std:.2f}"
     if steps is not None:
         facts["training"] = f"{steps} steps, {seconds} s on {imager.about.get('machine')}"
     facts["hash of Φ"] = patterns.hash
@@ -43,16 +43,17 @@ def describe(imager: Imager) -> dict[str, str]:
 def describe_measurements(measurements: Measurements) -> dict[str, str]:
     """Return names and values, ready to print."""
     header = measurements.header
-    window, colour = header.window, "gray" if header.mode == "L" else "colour"
+    window, color = header.window, "gray" if header.mode == "L" else "color"
     each = "" if header.mode == "L" else " of each channel"
     try:
         model = find_by_patterns(header.phi, header.stride, header.rows)
     except TersenseError:
         model = "none that comes with the package"
     return {
-        "picture": f"{header.width}×{header.height}, {colour}",
+        "image": f"{header.width}×{header.height}, {color}",
         "patterns": f"{header.rows} of {window}×{window} pixels, every {header.stride}",
-        "measurements": f"{measurements.values.size:,}, {measurements.per_pixel:.4g} a pixel{each}",
+        "measurements": f"{measurements.values.size:,}, "
+        f"{measurements.per_pixel:.4g} per pixel{each}",
         "readout": f"{header.readout}; {measurements.bits_per_pixel:.3g} bits per pixel{each}",
         "model": model,
         "hash of Φ": header.phi,

@@ -32,11 +32,11 @@ def load(
 
     Args:
         name_or_path: A name that `tersense models` lists, the path of a model file, the folder of
-            a training, or a `.npy` or `.mat` file of patterns (see `fixed`): these have no network
-            yet, and are reconstructed by the best linear estimate.
+            a training run, or a `.npy` or `.mat` file of patterns (see `sensing.patterns`): these
+            have no network yet, and are reconstructed by the best linear estimate.
         device: Where the imager will compute: auto, cpu, cuda, or a `torch.device`.
         precision: float32, or bfloat16 where the machine is fast at it.
-        stride: S of your own patterns; W where not given. A model has its own.
+        stride: S of your own patterns; B where not given. A model has its own.
     """
     if precision not in PRECISIONS:
         raise TersenseError(f"no precision is called {precision!r}; use {' or '.join(PRECISIONS)}")
@@ -56,7 +56,7 @@ def load(
 
 
 def _find(name: str) -> Path:
-    """Return the file of a built-in model, a model file, or the folder of a training."""
+    """Return the file of a built-in model, a model file, or the folder of a training run."""
     if name in names():
         return WEIGHTS / f"{name}.safetensors"
     if (Path(name) / "model.safetensors").is_file():

@@ -1,4 +1,4 @@
-"""What every reconstructor is: its interface, its normalisation, and the registry of names.
+"""What every reconstructor is: its interface, its normalization, and the registry of names.
 
 A reconstructor is one class marked `@register("name")`: a built-in one, one of your own, or one
 that another installed package offers under the entry point group `tersense.reconstructors`.
@@ -36,7 +36,7 @@ _BUILT_IN = {
 class Normalization:
     """Pixels of zero mean and unit deviation, on which networks work.
 
-    Sensing is linear, so measurements of raw pixels are normalised afterwards: (y − μ·Φ⋆1)/σ.
+    Sensing is linear, so measurements of raw pixels are normalized afterwards: (y − μ·Φ⋆1)/σ.
 
     Args:
         mean: μ of the training pixels.
@@ -47,20 +47,20 @@ class Normalization:
     std: float
 
     def pixels(self, x: Tensor) -> Tensor:
-        """Normalise raw pixels."""
+        """Normalize raw pixels."""
         return (x - self.mean) / self.std
 
     def measurements(self, y: Tensor, ones: Tensor) -> Tensor:
-        """Normalise y (N, m, h, w), given Φ⋆1 (m, h, w): which pixels each window really covers."""
+        """Normalize y (N, m, h, w), given Φ⋆1 (m, h, w): which pixels each window really covers."""
         return (y - self.mean * ones) / self.std
 
     def raw(self, x: Tensor) -> Tensor:
-        """Return normalised pixels to the raw scale."""
+        """Return normalized pixels to the raw scale."""
         return x * self.std + self.mean
 
 
 class Reconstructor(nn.Module, ABC):
-    """Turn normalised measurements into a normalised image.
+    """Turn normalized measurements into a normalized image.
 
     Subclasses name a frozen dataclass `Options` with their settings and take
     `(geometry, rows, options)`.
@@ -77,7 +77,7 @@ class Reconstructor(nn.Module, ABC):
     any_rate = False  # whether it also reconstructs from the first m' < m measurements
     any_count = False  # whether that number may differ from window to window
     lowest_rate = 0.0  # below which it was not trained
-    raw_pixels = False  # whether it takes y as it was sensed, without normalisation
+    raw_pixels = False  # whether it takes y as it was sensed, without normalization
 
     def __init__(self, geometry: Geometry, rows: int, options: Any) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class Reconstructor(nn.Module, ABC):
 
         Args:
             theta: The sensing weights Θᵀ (m, n), which may be changed.
-            batches: Normalised crops (N, H, W), as many as are asked for.
+            batches: Normalized crops (N, H, W), as many as are asked for.
         """
 
     def compile_parts(self) -> bool:
@@ -116,7 +116,7 @@ class Reconstructor(nn.Module, ABC):
                 None for all. The others are zero in y.
 
         Returns:
-            (N, H, W) pixels on the normalised scale.
+            (N, H, W) pixels on the normalized scale.
         """
 
 

@@ -1,6 +1,6 @@
 """The best linear estimate of an image (LMMSE), and of measurements that are missing.
 
-Neighbouring pixels are alike. With pixels as a Gaussian process of covariance C, whose correlation
+Neighboring pixels are alike. With pixels as a Gaussian process of covariance C, whose correlation
 falls by the same factor from one pixel to the next, down and across, the best estimate is
 
     x̂ = CΦᵀa,   (ΦCΦᵀ + νI)a = y,
@@ -66,24 +66,27 @@ class LinearReconstructor(Reconstructor):
         model = _GaussianModel(operator, size, self.options.correlation, noise)
         there = None if counts is None else _measured(counts, y)
         # What is left of the residual by then is far below what the model itself misses.
-        return model.spread(model.solve(y, there, tolerance=0.003, most_steps=200))
+        return model.spread(model.solve(y, there, tolerance=0.003, max_steps=200))
 
 
 @torch.no_grad()
-def fill_missing(y: Tensor, operator: SensingOperator, size: tuple[int, int]) -> Tensor:
+def fill_missing(
+    y: Tensor, operator: SensingOperator, size: tuple[int, int], tolerance: float = 0.02
+) -> Tensor:
     """Replace NaN by the best linear estimate.
 
     Args:
         y: (N, m, h, w), Φ applied to pixels of zero mean and unit deviation, NaN where missing.
         operator: Φ.
         size: (H, W) of the image.
+        tolerance: Of the residual, as a share of y.
 
     Returns:
         (N, m, h, w) without NaN; what was there is unchanged.
     """
     there, usual = ~y.isnan(), LinearOptions()
     model = _GaussianModel(operator, size, usual.correlation, usual.noise)
-    weights = model.solve(y, there, tolerance=0.02, most_steps=100)
+    weights = model.solve(y, there, tolerance, max_steps=100)
     return torch.where(there, y, operator.forward(model.spread(weights)))
 
 
@@ -105,7 +108,7 @@ class _GaussianModel:
         """Return CΦᵀa (N, H, W)."""
         return self.down @ self.operator.adjoint(a, self.size) @ self.across
 
-    def solve(self, y: Tensor, there: Tensor | None, tolerance: float, most_steps: int) -> Tensor:
+    def solve(self, y: Tensor, there: Tensor | None, tolerance: float, max_steps: int) -> Tensor:
         """Return a (N, m, h, w), zero where a measurement is not there."""
 
         def known(values: Tensor) -> Tensor:
@@ -117,7 +120,7 @@ class _GaussianModel:
         def precondition(a: Tensor) -> Tensor:  # as if each window stood alone and was complete
             return known(torch.einsum("rs,nshw->nrhw", self.window_inverse, a))
 
-        return solve(apply, known(y), precondition, tolerance, most_steps, warn=False)
+        return solve(apply, known(y), precondition, tolerance, max_steps, warn=False)
 
 
 def _measured(counts: Tensor, y: Tensor) -> Tensor:

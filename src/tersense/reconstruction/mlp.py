@@ -1,9 +1,9 @@
 """The paper's reconstructor: each window on its own, through fully connected layers.
 
-    y ──×α──▶ [FC → ReLU → BN] × L ──▶ FC → BN ──▶ W×W pixels
+    y ──×α──▶ [FC → ReLU → BN] × L ──▶ FC → BN ──▶ B×B pixels
 
-The order inside a layer (normalisation behind the non-linearity) is that of the authors' code.
-Where windows overlap, their pictures are averaged.
+The order inside a layer (normalization behind the non-linearity) is that of the authors' code.
+Where windows overlap, their images are averaged.
 """
 
 from dataclasses import dataclass
@@ -62,16 +62,16 @@ class MlpReconstructor(Reconstructor):
         readout: Readout | None = None,
         counts: Tensor | None = None,
     ) -> Tensor:
-        """Reconstruct (N, H, V) from y (N, m, h, w); see `Reconstructor`."""
+        """Reconstruct (N, H, W) from y (N, m, h, w); see `Reconstructor`."""
         scaled = y * operator.alpha[:, None, None]
-        windows = self.layers(scaled.movedim(1, -1).flatten(0, 2))  # (N·h·w, W²)
+        windows = self.layers(scaled.movedim(1, -1).flatten(0, 2))  # (N·h·w, B²)
         return average_windows(windows.view(y.shape[0], *y.shape[-2:], -1), self.geometry, size)
 
 
 def average_windows(windows: Tensor, geometry: Geometry, size: tuple[int, int]) -> Tensor:
-    """Put windows (N, h, w, W²) in their places and average where they overlap: (N, H, V)."""
+    """Put windows (N, h, w, B²) in their places and average where they overlap: (N, H, W)."""
     if (geometry.window, geometry.window) == size and geometry.cells == 1:
-        return windows.view(-1, *size)  # one window is the picture: the case that trains
+        return windows.view(-1, *size)  # one window is the image: the case that trains
     left, right, top, bottom = geometry.padding(*size)
     extended = (size[0] + top + bottom, size[1] + left + right)
     # The extension is made of whole cells; windows may end before the last of them does.
@@ -82,8 +82,8 @@ def average_windows(windows: Tensor, geometry: Geometry, size: tuple[int, int]) 
 
     columns = windows.flatten(1, 2).movedim(1, 2)
     counts = place(torch.ones_like(columns[:1]))
-    picture = (place(columns) / counts)[:, 0, top:, left:]
-    return picture[:, : size[0], : size[1]]
+    image = (place(columns) / counts)[:, 0, top:, left:]
+    return image[:, : size[0], : size[1]]
 
 
 def fully_connected(inputs: int, outputs: int) -> nn.Linear:

@@ -66,7 +66,7 @@ class SdaReconstructor(Reconstructor):
         readout: Readout | None = None,
         counts: Tensor | None = None,
     ) -> Tensor:
-        """Reconstruct (N, H, V) from y (N, m, h, w); see `Reconstructor`."""
+        """Reconstruct (N, H, W) from y (N, m, h, w); see `Reconstructor`."""
         hidden = torch.sigmoid(y.movedim(1, -1).flatten(0, 2) + self.bias)
         for layer in self.layers:
             hidden = torch.sigmoid(layer(hidden))
@@ -87,7 +87,7 @@ class SdaReconstructor(Reconstructor):
         """Train the topmost of some layers on a masked copy of its input.
 
         It learns to tell the input itself (through a decoder that is then thrown away); the last
-        layer of all learns to tell the picture.
+        layer of all learns to tell the image.
         """
         *below, (weight, bias) = stages
         decoder = fully_connected(weight.shape[0], weight.shape[1]).to(weight.device)

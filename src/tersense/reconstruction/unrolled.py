@@ -1,12 +1,12 @@
-"""Our reconstructor: a few rounds of fitting the measurements and repairing the picture.
+"""Our reconstructor: a few rounds of fitting the measurements and repairing the image.
 
          ┌──────────────────────────── phase, × 6 ────────────────────────────┐
     y ──▶│ data:  e = Φᵀ(ΦΦᵀ+λI)⁻¹(y − Φx),   x ← x + ρe                       │──▶ x̂
          │ prior: (x, e, memory) ──▶ small U-Net at half size ──▶ x, memory    │
          └─────────────────────────────────────────────────────────────────────┘
 
-The data step moves the picture to where it agrees with the measurements, in as many directions as
-there are patterns; the prior, a convolutional network that sees the whole picture, fills in the
+The data step moves the image to where it agrees with the measurements, in as many directions as
+there are patterns; the prior, a convolutional network that sees the whole image, fills in the
 rest. What it finds out is kept in a memory of feature maps for the next phase. No weight depends on
 the camera's geometry or rate: a network trained for one camera is a good start for another.
 """
@@ -27,8 +27,8 @@ from tersense.sensing.gram import convolve_windows, inverse_gram
 from tersense.sensing.operator import SensingOperator
 
 _PIXELS_SEEN = 64  # farther pixels have no visible influence, though the phases reach beyond
-_LEAST_DAMPING = 0.01
-_COARSEST = 4  # pixels a side of the coarsest level's cells
+_MIN_DAMPING = 0.01
+_COARSEST = 4  # pixels per side of the coarsest level's cells
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class UnrolledOptions:
 
 @register("unrolled")
 class UnrolledReconstructor(Reconstructor):
-    """Reconstruct the whole picture by unrolled optimisation with a learned prior."""
+    """Reconstruct the whole image by unrolled optimization with a learned prior."""
 
     Options = UnrolledOptions
 
@@ -81,7 +81,7 @@ class UnrolledReconstructor(Reconstructor):
         readout: Readout | None = None,
         counts: Tensor | None = None,
     ) -> Tensor:
-        """Reconstruct (N, H, V) from y (N, m, h, w); see `Reconstructor`."""
+        """Reconstruct (N, H, W) from y (N, m, h, w); see `Reconstructor`."""
         # Measurements are sums of many pixels: half precision would drown them.
         with torch.autocast(y.device.type, enabled=False):
             y, inverse = y.float(), self._inverse(operator)
@@ -92,12 +92,12 @@ class UnrolledReconstructor(Reconstructor):
                 rest = y if x is None else y - operator.forward(x)
                 return operator.adjoint(convolve_windows(inverse, rest), size)
 
-        state: tuple[Any, Any] = None, None  # picture and memory
+        state: tuple[Any, Any] = None, None  # image and memory
         for phase in self._compiled if self.training and self._compiled else self.phases:
             x, memory = state
             state = phase(x, disagreement(x), memory, rate.log())
-        picture: Tensor = state[0]
-        return picture
+        image: Tensor = state[0]
+        return image
 
     def compile_parts(self) -> bool:
         """Compile the phases: all but the first are alike, and the same for every camera."""
@@ -114,7 +114,7 @@ class UnrolledReconstructor(Reconstructor):
 
     def _inverse(self, operator: SensingOperator) -> Tensor:
         """Return (ΦΦᵀ + λI)⁻¹; outside of training it is found once for each camera."""
-        damping = _LEAST_DAMPING + self.damping.exp()
+        damping = _MIN_DAMPING + self.damping.exp()
         if torch.is_grad_enabled() or self.training:
             return inverse_gram(operator, damping, self.options.overlaps)
         if operator not in self._inverses:
@@ -146,10 +146,10 @@ class Phase(nn.Module):
     def forward(
         self, x: Tensor | None, error: Tensor, memory: Tensor | None, log_rate: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Improve the picture x (N, H, V), given its error (N, H, V) in the measured directions.
+        """Improve the image x (N, H, W), given its error (N, H, W) in the measured directions.
 
         Returns:
-            The better picture, and the memory (N, channels, H/2, V/2) for the next phase.
+            The better image, and the memory (N, channels, H/2, W/2) for the next phase.
         """
         x = self.step * error if x is None else x + self.step * error
         inputs = _to_half_size(torch.stack([x, error], dim=1))
@@ -181,7 +181,7 @@ class Residual(nn.Module):
 
 
 def _to_half_size(planes: Tensor) -> Tensor:
-    """Turn (N, 2, H, V) into (N, 8, h, w): 2×2 pixels a position, whole coarse cells."""
+    """Turn (N, 2, H, W) into (N, 8, h, w): 2×2 pixels per position, whole coarse cells."""
     missing = [-side % _COARSEST for side in planes.shape[-2:]]
     if any(missing):
         planes = F.pad(planes, (0, missing[1], 0, missing[0]), mode="replicate")

@@ -25,7 +25,7 @@ from tersense.runtime.progress import Track, quietly
 T = TypeVar("T")
 R = TypeVar("R")
 
-_PATIENCE = timedelta(hours=12)  # while others pack pictures; who died is noticed at once
+_PATIENCE = timedelta(hours=12)  # while others pack images; who died is noticed at once
 _SIGNS_OF_LOSS = ("gloo", "nccl", "Connection", "Broken pipe", "peer", "Socket")
 
 
@@ -59,7 +59,7 @@ def process_group() -> Iterator[None]:
             raise
         raise TersenseError(
             f"process {me} of {all_of_us} lost the others: one of them died or was killed; "
-            "a training goes on from its last checkpoint with --resume"
+            "a training run goes on from its last checkpoint with --resume"
         ) from error
     finally:
         gc.collect()  # a network that still averages gradients would keep threads alive
@@ -145,7 +145,7 @@ def mean_over_batch(value: Tensor, crops: int) -> Tensor:
 
 
 def share_statistics(network: nn.Module) -> None:
-    """Let batch normalisation see the whole batch, not only this process's part."""
+    """Let batch normalization see the whole batch, not only this process's part."""
     for name, module in network.named_children() if count() > 1 else ():
         if type(module) is nn.BatchNorm1d:
             setattr(network, name, _SharedBatchNorm(module))
@@ -154,7 +154,7 @@ def share_statistics(network: nn.Module) -> None:
 
 
 class _SharedBatchNorm(nn.BatchNorm1d):
-    """Batch normalisation whose mean and variance are those of all processes together.
+    """Batch normalization whose mean and variance are those of all processes together.
 
     It is torch's SyncBatchNorm in plain operations, which run on a CPU too.
     """
@@ -166,7 +166,7 @@ class _SharedBatchNorm(nn.BatchNorm1d):
         self.num_batches_tracked = norm.num_batches_tracked
 
     def forward(self, input: Tensor) -> Tensor:
-        """Normalise (N, features)."""
+        """Normalize (N, features)."""
         if not self.training or count() == 1:
             return super().forward(input)
         values = input.float()

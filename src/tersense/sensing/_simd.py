@@ -40,7 +40,7 @@ def _pick(builder: Any, a: Any, b: Any, lanes: list[int]) -> Any:
 
 
 def _summer(lanes: int) -> Callable[..., None]:
-    """Make the intrinsic that takes one measurement of ``lanes`` neighbouring windows.
+    """Make the intrinsic that takes one measurement of ``lanes`` neighboring windows.
 
     Bytes are added two at a time, as 16-bit words.  ``total`` sums the words and ``upper`` their
     upper bytes, so the lower bytes sum to ``total - 256 * upper``.  Words may wrap around on the

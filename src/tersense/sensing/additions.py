@@ -1,15 +1,15 @@
 """Sense uint8 images by additions alone, on the CPU.
 
-The picture is first taken apart into S * S *planes*, one for each place that a pixel can have in
+The image is first taken apart into S * S *planes*, one for each place that a pixel can have in
 its S x S cell.  A given pixel of all windows then lies in one plane, at one distance from the
 windows' own cells.  With S = 2::
 
-    picture     a b A B     planes     a A    b B    c C    d D
+    image     a b A B     planes     a A    b B    c C    d D
                 c d C D                e E    f F    g G    h H
                 e f E F
                 g h G H
 
-So a measurement of many neighbouring windows is a sum of vectors of neighbouring bytes, whatever
+So a measurement of many neighboring windows is a sum of vectors of neighboring bytes, whatever
 the geometry: windows are never copied out, and overlapping ones share their pixels.
 """
 
@@ -27,17 +27,17 @@ from numba import njit
 from tersense.sensing._simd import prefetch, sum_64, sum_128, transpose
 
 CHUNK = 128  # the sum of 128 pixels still fits int16: 128 * 255 = 32640
-STRIP_BYTES = 128 * 1024  # the planes of a strip of the picture stay in the second-level cache
+STRIP_BYTES = 128 * 1024  # the planes of a strip of the image stay in the second-level cache
 THREAD_PIXELS = 1 << 21  # smaller images take about as long to share out as to sense
 
 Array = npt.NDArray[Any]
 
 
 class _Layout(NamedTuple):
-    """Say where the cells of a strip of the picture lie in the planes."""
+    """Say where the cells of a strip of the image lie in the planes."""
 
     stride: int  # S, the side of a cell
-    lead: int  # pixels of the first window before the picture begins
+    lead: int  # pixels of the first window before the image begins
     halo: int  # cells that a window reaches beyond its own, down and to the right
     depth: int  # rows of windows in a strip
     pitch: int  # cells in a row of cells
@@ -82,7 +82,7 @@ def _take_apart(
 
     Rows are dealt in whole tiles.  What a tile writes too much lies where a later one writes, or
     behind everything.  ``padded`` holds one pixel row of all the cells, with zeros around the
-    picture; rows of the picture that fill their tiles do without.  ``pixels`` is not sliced for
+    image; rows of the image that fill their tiles do without.  ``pixels`` is not sliced for
     them: to count references to a slice waits for all that is being written.
     """
     (height, width), pixels = image.shape, image.reshape(image.size)
@@ -123,12 +123,12 @@ def _sense(
     Args:
         begin: first row of ``out`` to fill.
         end: the row after the last.
-        image: (H, V) uint8.
+        image: (H, W) uint8.
         layout: of the planes of a strip.
         offsets: (non-zeros,) int32, the way in the planes from a window's own cell to its pixels.
         chunks: (chunks, 3) int64, where in ``offsets`` plus begins, minus begins and both end.
         bounds: (m + 1,) int64, where in ``chunks`` each pattern begins.
-        first: a window row of the picture.
+        first: a window row of the image.
         out: (m, rows, w) int16 or int32.
     """
     (m, rows, w), width = out.shape, image.shape[1]
@@ -187,8 +187,8 @@ class AddOnlySensor:
     """Sense uint8 images by additions alone.
 
     Args:
-        phi: (m, W, W) int8, the patterns, of -1, 0 and +1.
-        stride: S, pixels from one window to the next, at most W.
+        phi: (m, B, B) int8, the patterns, of -1, 0 and +1.
+        stride: S, pixels from one window to the next, at most B.
 
     Attributes:
         dtype: int16, or int32 where a pattern has more than 128 pixels of one sign.
@@ -225,12 +225,12 @@ class AddOnlySensor:
         """Return the exact measurements of an image, or of some of its window rows.
 
         Args:
-            image: (H, V) uint8.
+            image: (H, W) uint8.
             threads: how many share the work; below two megapixels one does it all.
             rows: the first window row to sense and the one after the last; None for all.
 
         Returns:
-            (m, h, w) of ``dtype``, h = ceil(H / S) or the rows asked for, w = ceil(V / S).
+            (m, h, w) of ``dtype``, h = ceil(H / S) or the rows asked for, w = ceil(W / S).
         """
         if image.dtype != np.uint8 or image.ndim != 2:
             raise TypeError(f"image is {image.ndim}-D {image.dtype}; it must be 2-D uint8")

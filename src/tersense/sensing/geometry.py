@@ -1,6 +1,6 @@
 """Where the windows of an image lie, and how a large image is cut into tiles.
 
-An image of H×W pixels has ⌈H/S⌉×⌈W/S⌉ windows of B×B pixels. Window (i, j) starts at pixel
+An image of H×W pixels has ⌈H/S⌉×⌈B/S⌉ windows of B×B pixels. Window (i, j) starts at pixel
 (i·S − (B−S)/2, j·S − (B−S)/2); pixels outside the image add nothing.
 
 A tile is a rectangle of windows. It is reconstructed together with a halo of windows around it, of
@@ -20,11 +20,11 @@ BlockKind = tuple[tuple[slice, slice], tuple[slice, slice], tuple[int, int]]
 
 @dataclass(frozen=True)
 class Geometry:
-    """Where the windows of a picture lie.
+    """Where the windows of an image lie.
 
     Args:
-        window: W, the side of a window in pixels.
-        stride: S, the distance between windows; at most W.
+        window: B, the side of a window in pixels.
+        stride: S, the distance between windows; at most B.
     """
 
     window: int
@@ -36,7 +36,7 @@ class Geometry:
 
     @property
     def offset(self) -> int:
-        """Return by how many pixels the first window begins before the picture."""
+        """Return by how many pixels the first window begins before the image."""
         return (self.window - self.stride) // 2
 
     @property
@@ -63,10 +63,10 @@ class Geometry:
         )
 
     def block_kinds(self, size: tuple[int, int]) -> Iterator[BlockKind]:
-        """Sort blocks, whole or cut by the end of the picture: yield places, pixels and shape.
+        """Sort blocks, whole or cut by the end of the image: yield places, pixels and shape.
 
         Args:
-            size: (H, V) of the picture.
+            size: (H, W) of the image.
         """
         if self.stride != self.window:
             raise TersenseError(
@@ -87,13 +87,13 @@ class Geometry:
 
 @dataclass(frozen=True)
 class Tile:
-    """One tile of a picture.
+    """One tile of an image.
 
     Args:
         windows: Rows and columns of windows to reconstruct from, the halo included.
-        size: Pixels (H, V) that these windows cover.
+        size: Pixels (H, W) that these windows cover.
         inside: The tile's pixels among them.
-        place: The tile's pixels in the picture.
+        place: The tile's pixels in the image.
     """
 
     windows: tuple[slice, slice]
@@ -103,17 +103,17 @@ class Tile:
 
 
 def cut_tiles(
-    geometry: Geometry, size: tuple[int, int], halo: int, most_pixels: int
+    geometry: Geometry, size: tuple[int, int], halo: int, max_pixels: int
 ) -> Iterator[Tile]:
-    """Cut a picture of `size` (H, V) into tiles of at most about `most_pixels` pixels.
+    """Cut an image of `size` (H, W) into tiles of at most about `max_pixels` pixels.
 
     Args:
         geometry: Window and stride.
-        size: (H, V) of the picture.
+        size: (H, W) of the image.
         halo: Windows to add on every side.
-        most_pixels: Of a tile without its halo.
+        max_pixels: Of a tile without its halo.
     """
-    step = max(1, math.isqrt(most_pixels) // geometry.stride)
+    step = max(1, math.isqrt(max_pixels) // geometry.stride)
     grid = geometry.grid(*size)
     down, across = (
         [_cut(begin, step, count, halo, geometry.stride, side) for begin in range(0, count, step)]
@@ -130,7 +130,7 @@ def cut_tiles(
 
 
 class _Span(NamedTuple):
-    """A tile along one side of the picture."""
+    """A tile along one side of the image."""
 
     windows: slice
     size: int

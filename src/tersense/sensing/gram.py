@@ -1,7 +1,7 @@
 """Undo the overlap of patterns: (ΦΦᵀ + λI)⁻¹, for windows side by side and for overlapping ones.
 
 ΦΦᵀ tells how much each measurement repeats the others of its window and of the windows that overlap
-it. It is the same everywhere inside a picture, that is, a convolution over the grid of windows: one
+it. It is the same everywhere inside an image, that is, a convolution over the grid of windows: one
 m×m matrix for blocks, a few of them for lapped windows. A convolution is inverted frequency by
 frequency; the inverse fades within a few windows, so that a small grid is enough to find it.
 """
@@ -25,7 +25,7 @@ def inverse_gram(
     """Return (ΦΦᵀ + λI)⁻¹ as a convolution over windows, (m, m, t, t) with t odd.
 
     It is exact for blocks. For lapped windows it is the middle of that of a torus, close to exact
-    inside a picture and less so at its border, where windows lose pixels and neighbours. Where they
+    inside an image and less so at its border, where windows lose pixels and neighbors. Where they
     overlap so much that steps there would be far too long, all are made shorter.
 
     Args:
@@ -54,10 +54,10 @@ def inverse_gram(
 
 @torch.no_grad()
 def _longest_step(operator: SensingOperator, kernel: Tensor) -> Tensor:
-    """Return the largest eigenvalue of Φᵀ·kernel·Φ on a small picture, by power iteration."""
+    """Return the largest eigenvalue of Φᵀ·kernel·Φ on a small image, by power iteration."""
     side = (kernel.shape[-1] + 1) * operator.geometry.stride
     x = torch.arange(side * side, dtype=kernel.dtype, device=kernel.device).sin()
-    x = x.view(1, side, side)  # any picture that is not smooth
+    x = x.view(1, side, side)  # any image that is not smooth
     for _ in range(10):
         x = x / x.norm()
         x = operator.adjoint(convolve_windows(kernel, operator.forward(x)), (side, side))
@@ -81,13 +81,13 @@ def invert(matrices: Tensor) -> Tensor:
 class _Inverse(torch.autograd.Function):
     """The inverse; on a GPU by products alone.
 
-    There the factorisation of complex matrices, which lapped windows need, could not be recorded as
+    There the factorization of complex matrices, which lapped windows need, could not be recorded as
     part of a CUDA graph.
     """
 
     @staticmethod
     def forward(ctx: Any, matrices: Tensor) -> Tensor:
-        inverse = _newton_schulz(matrices) if matrices.is_cuda else _factorised(matrices)
+        inverse = _newton_schulz(matrices) if matrices.is_cuda else _factorized(matrices)
         ctx.save_for_backward(inverse)
         return inverse
 
@@ -98,7 +98,7 @@ class _Inverse(torch.autograd.Function):
         return -(adjoint @ gradient @ adjoint)  # type: ignore[no-any-return]
 
 
-def _factorised(matrices: Tensor) -> Tensor:
+def _factorized(matrices: Tensor) -> Tensor:
     """Invert on a CPU, by Cholesky's factors; NaN stay NaN, for the training to notice.
 
     `torch.linalg.inv` takes Gauss's: given several matrices of hundreds of rows and two threads,

@@ -21,15 +21,15 @@ from tersense.sensing.geometry import Geometry
 
 # Where leaving out zeros pays: dense products follow no indices and copy no windows out.
 _LARGEST_DENSITY = 0.1
-_FEWEST_PATTERNS = 32
-_MOST_CELLS = 2
+_MIN_PATTERNS = 32
+_MAX_CELLS = 2
 
 
 class SensingOperator:
-    """Apply Φ to pictures, and Φᵀ to measurements.
+    """Apply Φ to images, and Φᵀ to measurements.
 
     Args:
-        phi: (m, W, W) float; gradients flow through it.
+        phi: (m, B, B) float; gradients flow through it.
         stride: S.
         alpha: (m,), the scale of each pattern that goes with Θ; ones where none is known. The
             operator itself does not use it: scaling belongs to the reconstruction.
@@ -50,18 +50,18 @@ class SensingOperator:
         self._kernel = F.pixel_unshuffle(whole_cells[:, None], stride)  # (m, S², c, c)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Sense pictures x (…, H, V): return y (…, m, h, w)."""
+        """Sense images x (…, H, W): return y (…, m, h, w)."""
         height, width = x.shape[-2:]
         extended = F.pad(x.reshape(-1, 1, height, width), self.geometry.padding(height, width))
         y = self._correlate(F.pixel_unshuffle(extended, self.geometry.stride))
         return y.reshape(*x.shape[:-2], *y.shape[1:])
 
     def adjoint(self, y: Tensor, size: tuple[int, int]) -> Tensor:
-        """Spread measurements y (…, m, h, w) back over pictures: return Φᵀy (…, H, V).
+        """Spread measurements y (…, m, h, w) back over images: return Φᵀy (…, H, W).
 
         Args:
             y: (…, m, h, w).
-            size: (H, V) of the picture; the measurements of a picture do not tell it exactly.
+            size: (H, W) of the image; the measurements of an image do not tell it exactly.
         """
         cells = self._spread(y.reshape(-1, *y.shape[-3:]))
         extended = F.pixel_shuffle(cells, self.geometry.stride)[:, 0]
@@ -84,9 +84,9 @@ class SensingOperator:
     def sense_ones(
         self, size: tuple[int, int], rows: slice = slice(None), columns: slice = slice(None)
     ) -> Tensor:
-        """Return Φ⋆1 (m, h, w): what a picture of H×V ones gives, for some of its windows.
+        """Return Φ⋆1 (m, h, w): what an image of H×W ones gives, for some of its windows.
 
-        Windows away from the border are all alike, so that a small picture tells all of them.
+        Windows away from the border are all alike, so that a small image tells all of them.
         """
         (height, down), (width, across) = (self._shorten(side) for side in size)
         small = self.forward(self.phi.new_ones(height, width))
@@ -106,8 +106,8 @@ def fastest_operator(phi: Tensor, stride: int, alpha: Tensor) -> SensingOperator
     """Return the operator of a finished camera (see `SensingOperator`), the fastest there is."""
     pays = (
         phi.count_nonzero() < _LARGEST_DENSITY * phi.numel()
-        and len(phi) >= _FEWEST_PATTERNS
-        and Geometry(phi.shape[-1], stride).cells <= _MOST_CELLS
+        and len(phi) >= _MIN_PATTERNS
+        and Geometry(phi.shape[-1], stride).cells <= _MAX_CELLS
     )
     able = phi.device.type == "cpu" and torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
     return (SparseOperator if pays and able else SensingOperator)(phi, stride, alpha)

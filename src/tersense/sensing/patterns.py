@@ -24,9 +24,9 @@ from tersense.io.files import read_npy
 from tersense.io.matlab import list_matrices
 
 SUFFIXES = (".npy", ".mat")
-_MOST_ENTRIES = 2**28
+_MAX_ENTRIES = 2**28
 _VARIABLE = "phi"
-_CORRELATION = 0.95  # of neighbouring pixels in photographs
+_CORRELATION = 0.95  # of neighboring pixels in photographs
 
 
 def rows_for_rate(rate: float, stride: int) -> int:
@@ -44,7 +44,7 @@ class Patterns:
     """The frozen Φ of a camera and the figures that its designer asks for.
 
     Args:
-        phi: (m, W, W) int8 with entries −1, 0, +1.
+        phi: (m, B, B) int8 with entries −1, 0, +1.
         stride: S; the patterns are applied every S pixels.
     """
 
@@ -54,7 +54,7 @@ class Patterns:
     def __post_init__(self) -> None:
         shape, dtype = self.phi.shape, self.phi.dtype
         if dtype != np.int8 or len(shape) != 3 or shape[1] != shape[2] or 0 in shape:
-            raise ValueError(f"patterns are int8 of shape (m, W, W), not {dtype} of {shape}")
+            raise ValueError(f"patterns are int8 of shape (m, B, B), not {dtype} of {shape}")
         if not 1 <= self.stride <= shape[1]:
             raise ValueError(f"stride {self.stride} must lie between 1 and the window {shape[1]}")
         if self.phi.min() < -1 or self.phi.max() > 1:
@@ -76,12 +76,12 @@ class Patterns:
 
     @property
     def window(self) -> int:
-        """W, the side of a pattern in pixels."""
+        """B, the side of a pattern in pixels."""
         return int(self.phi.shape[1])
 
     @property
     def rate(self) -> float:
-        """R = m/S², measurements a pixel of a large picture."""
+        """R = m/S², measurements per pixel of a large image."""
         return len(self.phi) / self.stride**2
 
     @cached_property
@@ -112,7 +112,7 @@ class Patterns:
 
     @property
     def accumulator_bits(self) -> int:
-        """Return the width of a two's-complement accumulator that no picture overflows."""
+        """Return the width of a two's-complement accumulator that no image overflows."""
         plus, minus = self.signs_per_row
         highest, lowest = 255 * int(plus.max()), -255 * int(minus.max())
         return max(highest.bit_length(), (-lowest - 1).bit_length() if lowest else 0) + 1
@@ -165,11 +165,11 @@ def random_patterns(
 
     Args:
         m: Number of patterns.
-        window: W.
-        density: γ: every pattern has exactly K = ⌊γW²⌋ non-zeros, at least one, in random places
+        window: B.
+        density: γ: every pattern has exactly K = ⌊γB²⌋ non-zeros, at least one, in random places
             and of random sign. None for the paper's baseline, "ternary but not sparse": the paper
             does not say how likely each value is; here −1, 0 and +1 are equally so.
-        stride: S; W where not given.
+        stride: S; B where not given.
         seed: The same seed gives the same patterns.
     """
     rng, n = np.random.default_rng(seed), window**2
@@ -210,7 +210,7 @@ def read_patterns(path: str | Path, stride: int | None = None) -> Patterns:
 
     Args:
         path: The file. Of several variables in a `.mat` file, the one called `phi` is taken.
-        stride: S; the window W where not given, that is, blocks.
+        stride: S; the window B where not given, that is, blocks.
     """
     path = Path(path)
     readers = {".npy": _read_npy, ".mat": _read_mat}
@@ -245,21 +245,21 @@ def _read_mat(path: Path) -> NDArray[Any]:
         listed = ", ".join(found) or "none"
         raise TersenseError(f"{path} holds these matrices: {listed}; call the patterns phi")
     matrix = found[_VARIABLE] if _VARIABLE in found else next(iter(found.values()))
-    if math.prod(matrix.shape) > _MOST_ENTRIES:
+    if math.prod(matrix.shape) > _MAX_ENTRIES:
         raise TersenseError(f"{path}: {_too_many(matrix.shape)}")
     return matrix.read()
 
 
 def _check(path: Path, array: NDArray[Any]) -> NDArray[np.int8]:
-    """Return patterns (m, W, W) int8, or refuse what came."""
+    """Return patterns (m, B, B) int8, or refuse what came."""
     shape, side = array.shape, math.isqrt(array.shape[-1]) if array.ndim else 0
-    if array.size > _MOST_ENTRIES:
+    if array.size > _MAX_ENTRIES:
         raise TersenseError(f"{path}: {_too_many(shape)}")
     if array.ndim == 2 and array.size and side**2 == shape[1]:
         shape = (shape[0], side, side)
     if len(shape) != 3 or shape[1] != shape[2] or not array.size:
         raise TersenseError(
-            f"{path} has shape {array.shape}; patterns have shape (m, W, W), or (m, n) with n = W²"
+            f"{path} has shape {array.shape}; patterns have shape (m, B, B), or (m, n) with n = B²"
         )
     if array.dtype.kind not in "biuf":
         raise TersenseError(f"{path} holds {array.dtype}; patterns are −1, 0 and +1, as numbers")
@@ -277,4 +277,4 @@ def _check(path: Path, array: NDArray[Any]) -> NDArray[np.int8]:
 
 
 def _too_many(shape: tuple[int, ...]) -> str:
-    return f"{shape} are more than {_MOST_ENTRIES:,} entries, the most that patterns may have"
+    return f"{shape} are more than {_MAX_ENTRIES:,} entries, the most that patterns may have"

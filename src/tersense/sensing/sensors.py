@@ -31,7 +31,7 @@ class FixedSensor(nn.Module):
         self.scale = nn.Parameter(scale, requires_grad=learned_scale)
 
     def forward(self) -> tuple[Tensor, Tensor]:
-        """Return Φ (m, W, W) as float, and the scale of each pattern (m,)."""
+        """Return Φ (m, B, B) as float, and the scale of each pattern (m,)."""
         return self.theta.view(-1, self.window, self.window), self.scale
 
     def freeze(self) -> Patterns:
@@ -41,12 +41,12 @@ class FixedSensor(nn.Module):
 
 
 class DenseSensor(nn.Module):
-    """Hold Θ and use it as it is, neither sparsified nor binarised.
+    """Hold Θ and use it as it is, neither sparsified nor binarized.
 
     Args:
-        window: W; a pattern has W×W pixels.
+        window: B; a pattern has B×B pixels.
         stride: S; the patterns are applied every S pixels.
-        rate: R = m/S², measurements a pixel.
+        rate: R = m/S², measurements per pixel.
     """
 
     def __init__(self, window: int = 32, stride: int = 32, rate: float = 0.25) -> None:
@@ -64,6 +64,6 @@ class DenseSensor(nn.Module):
             self.theta[:count] = phi * alpha[:count, None].cpu()
 
     def forward(self) -> tuple[Tensor, Tensor]:
-        """Return Φ (m, W, W), and ones for α."""
+        """Return Φ (m, B, B), and ones for α."""
         ones = torch.ones(len(self.theta), device=self.theta.device)
         return self.theta.view(-1, self.window, self.window), ones

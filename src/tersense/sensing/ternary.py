@@ -1,7 +1,7 @@
-"""Learn sparse ternary patterns: select, binarise, scale (Algorithm 1, lines 1 to 6).
+"""Learn sparse ternary patterns: select, binarize, scale (Algorithm 1, lines 1 to 6).
 
 The paper writes the sensing weights as Θ (n×m), one pattern a column. Here a pattern is a row:
-`theta` is Θᵀ, (m, n) or (m, W, W), so that Φ = Θ_sbᵀ needs no transpose. The words *column* and
+`theta` is Θᵀ, (m, n) or (m, B, B), so that Φ = Θ_sbᵀ needs no transpose. The words *column* and
 *row* keep the paper's meaning: a column of Θ is one pattern, a row of Θ is one pixel.
 """
 
@@ -23,7 +23,7 @@ def top_k_select(theta: Tensor, k: int, selection: Selection = "column") -> Tens
     Args:
         theta: Θᵀ, (m, n).
         k: Entries to keep in each column or row of Θ, or in the whole matrix.
-        selection: `column` keeps k pixels a pattern, `row` keeps k patterns a pixel, `matrix`
+        selection: `column` keeps k pixels per pattern, `row` keeps k patterns per pixel, `matrix`
             keeps k entries wherever they are.
 
     Returns:
@@ -67,7 +67,7 @@ class _StraightThrough(torch.autograd.Function):
 
 
 def ternarize(theta: Tensor, k: int, selection: Selection = "column") -> tuple[Tensor, Tensor]:
-    """Sparsify and binarise the sensing weights (Algorithm 1, lines 1 to 6).
+    """Sparsify and binarize the sensing weights (Algorithm 1, lines 1 to 6).
 
     Args:
         theta: Θᵀ, (m, n).
@@ -87,9 +87,9 @@ class TernarySensor(nn.Module):
     """Hold Θ and give Φ and α: the trainable half of the camera.
 
     Args:
-        window: W; a pattern has W×W pixels.
+        window: B; a pattern has B×B pixels.
         stride: S; the patterns are applied every S pixels.
-        rate: R = m/S², measurements a pixel.
+        rate: R = m/S², measurements per pixel.
         density: γ, the share of non-zero entries.
         selection: How `top_k_select` spends them.
         learn: Whether Θ is trained; otherwise the patterns stay random.
@@ -117,7 +117,7 @@ class TernarySensor(nn.Module):
         self.scale = nn.Parameter(ternarize(theta, self.k, selection)[1]) if learned_scale else None
 
     def forward(self) -> tuple[Tensor, Tensor]:
-        """Return Φ (m, W, W) as float, differentiable straight through, and α (m,)."""
+        """Return Φ (m, B, B) as float, differentiable straight through, and α (m,)."""
         phi, alpha = ternarize(self.theta, self.k, self.selection)
         alpha = alpha if self.scale is None else self.scale
         return phi.view(-1, self.window, self.window), alpha

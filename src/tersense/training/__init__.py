@@ -1,7 +1,7 @@
 """Learn the measurement matrix and the reconstructor together (Algorithm 1).
 
 `run` is one training run: `config` its settings, `data` its crops (`packing`, `crops`), `state`
-network (`network`, `losses`) and optimiser (`optim`), `loop` the steps (`cuda_graph`, `stopping`),
+network (`network`, `losses`) and optimizer (`optim`), `loop` the steps (`cuda_graph`, `stopping`),
 `run_folder` and `checkpoint` what it leaves.
 """
 

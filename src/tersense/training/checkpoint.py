@@ -1,7 +1,7 @@
-"""Keep the state of a training so that it can go on exactly where it stopped.
+"""Keep the state of a training run so that it can go on exactly where it stopped.
 
 A checkpoint is a safetensors file: the weights and statistics of the network, the moments of the
-optimiser, the state of the random numbers, and a JSON object with the counters. No pickle.
+optimizer, the state of the random numbers, and a JSON object with the counters. No pickle.
 """
 
 import json
@@ -38,7 +38,7 @@ def write_checkpoint(
 def read_checkpoint(
     path: Path, network: nn.Module, optimizer: torch.optim.Optimizer
 ) -> dict[str, Any]:
-    """Put a checkpoint into the network and the optimiser; return the counters."""
+    """Put a checkpoint into the network and the optimizer; return the counters."""
     require_file(path)
     try:
         with safe_open(path, framework="pt") as file:

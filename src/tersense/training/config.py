@@ -72,7 +72,7 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """The optimisation.
+    """The optimization.
 
     Args:
         out: The run folder.

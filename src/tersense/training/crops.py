@@ -1,4 +1,4 @@
-"""Training pictures in one run of bytes, cropped on the device that trains.
+"""Training images in one run of bytes, cropped on the device that trains.
 
     one uint8 store + index (see `packing`) ──locations──▶ crops (N, c, c)
 
@@ -15,16 +15,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tersense.io.images import Picture
+from tersense.io.images import ImageArray
 
 
 @dataclass
-class PackedPictures:
-    """Gray pictures of any sizes in one run of bytes.
+class PackedImages:
+    """Gray images of any sizes in one run of bytes.
 
     Args:
-        pixels: (total,) uint8, picture after picture, row by row.
-        starts: (P,) int64, where each picture begins.
+        pixels: (total,) uint8, image after image, row by row.
+        starts: (P,) int64, where each image begins.
         heights: (P,) int64.
         widths: (P,) int64.
         skipped: How many files were left out, by reason.
@@ -39,11 +39,11 @@ class PackedPictures:
     def __len__(self) -> int:
         return len(self.starts)
 
-    def to(self, device: torch.device) -> "PackedPictures":
+    def to(self, device: torch.device) -> "PackedImages":
         """Move the store to a GPU if it takes at most half of the free memory; else leave it."""
         if device.type != "cuda" or self.pixels.numel() > torch.cuda.mem_get_info(device)[0] / 2:
             return self
-        return PackedPictures(
+        return PackedImages(
             self.pixels.to(device),
             self.starts.to(device),
             self.heights.to(device),
@@ -51,12 +51,12 @@ class PackedPictures:
             self.skipped,
         )
 
-    def picture(self, number: int) -> Picture:
-        """Return one whole picture, (H, V) uint8."""
+    def image(self, number: int) -> ImageArray:
+        """Return one whole image, (H, W) uint8."""
         height, width = int(self.heights[number]), int(self.widths[number])
         start = int(self.starts[number])
         whole = self.pixels[start : start + height * width].view(height, width)
-        pixels: Picture = whole.cpu().numpy()
+        pixels: ImageArray = whole.cpu().numpy()
         return pixels
 
     def mean_and_std(self) -> tuple[float, float]:
@@ -71,7 +71,7 @@ class PackedPictures:
         return mean, math.sqrt(variance) or 1.0
 
     def describe(self) -> dict[str, Any]:
-        """Return what tells these pictures from others: numbers, and a hash.
+        """Return what tells these images from others: numbers, and a hash.
 
         The hash is of all sizes and of the pixels; of an even selection of them where there are
         very many.
@@ -103,9 +103,9 @@ class CropSampler:
     """Choose crops, all equally likely; the same ones for the same seed and epoch.
 
     Args:
-        pictures: Where to crop.
+        images: Where to crop.
         crop: Side of a crop in pixels.
-        samples: Crops in an epoch; 0 takes one from every picture.
+        samples: Crops in an epoch; 0 takes one from every image.
         fresh: Draw anew every epoch; otherwise the crops of epoch 0 come in a new order.
         augment: Turn and mirror at random.
         seed: Of the choice.
@@ -113,18 +113,18 @@ class CropSampler:
 
     def __init__(
         self,
-        pictures: PackedPictures,
+        images: PackedImages,
         crop: int,
         samples: int,
         fresh: bool = False,
         augment: bool = False,
         seed: int = 0,
     ) -> None:
-        self.pictures, self.crop, self.samples = pictures, crop, samples
+        self.images, self.crop, self.samples = images, crop, samples
         self.fresh, self.augment, self.seed = fresh, augment, seed
 
     def __len__(self) -> int:
-        return self.samples or len(self.pictures)
+        return self.samples or len(self.images)
 
     def epoch(self, number: int) -> Tensor:
         """Return the locations (len(self), 3) of an epoch, in the order to train on."""
@@ -135,13 +135,13 @@ class CropSampler:
         return same[torch.randperm(len(same), generator=generator, device=same.device)]
 
     def _generator(self, number: int) -> torch.Generator:
-        generator = torch.Generator(self.pictures.starts.device)
+        generator = torch.Generator(self.images.starts.device)
         return generator.manual_seed(self.seed * 1_000_003 + number)
 
     def _draw(self, generator: torch.Generator) -> Tensor:
-        pictures, crop, device = self.pictures, self.crop, self.pictures.starts.device
-        columns = pictures.widths - crop + 1
-        choices = (pictures.heights - crop + 1) * columns  # crops in each picture
+        images, crop, device = self.images, self.crop, self.images.starts.device
+        columns = images.widths - crop + 1
+        choices = (images.heights - crop + 1) * columns  # crops in each image
 
         def below(limit: Any, count: int) -> Tensor:
             real = torch.rand(count, generator=generator, device=device, dtype=torch.float64)
@@ -153,10 +153,10 @@ class CropSampler:
             which = torch.searchsorted(ends, drawn, right=True)
             place = drawn - (ends - choices)[which]
         else:
-            which = torch.arange(len(pictures), device=device)
-            place = below(choices, len(pictures))
-        width, across = pictures.widths[which], columns[which]
-        start = pictures.starts[which] + place // across * width + place % across
+            which = torch.arange(len(images), device=device)
+            place = below(choices, len(images))
+        width, across = images.widths[which], columns[which]
+        start = images.starts[which] + place // across * width + place % across
         locations = torch.stack([start, width, torch.ones_like(width)], dim=1)
         return _turn(locations, crop, below(8, len(locations))) if self.augment else locations
 

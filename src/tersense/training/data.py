@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from tersense.errors import TersenseError
-from tersense.io.images import Picture, find_images, read_gray
+from tersense.io.images import ImageArray, find_images, read_gray
 from tersense.runtime import distributed
 from tersense.runtime.progress import Track, quietly
 from tersense.training.config import Config
 from tersense.training.crops import CropSampler
-from tersense.training.packing import open_pictures
+from tersense.training.packing import open_images
 
 
 class TrainingData:
@@ -26,10 +26,10 @@ class TrainingData:
     def __init__(self, config: Config, device: torch.device, track: Track = quietly) -> None:
         data, self.batch, self.device = config.data, config.train.batch, device
         self.crop = data.crop
-        self.pictures = open_pictures(data.train, data.crop, data.cache, track).to(device)
+        self.images = open_images(data.train, data.crop, data.cache, track).to(device)
         self.validation = _read_validation(data.validation)
         self.sampler = CropSampler(
-            self.pictures, data.crop, data.samples, data.fresh, data.augment, config.train.seed
+            self.images, data.crop, data.samples, data.fresh, data.augment, config.train.seed
         )
         self.steps_per_epoch = len(self.sampler) // self.batch
         if not self.steps_per_epoch:
@@ -50,7 +50,7 @@ class TrainingData:
 
     def crops(self, locations: Tensor) -> Tensor:
         """Return the crops (N, c, c) uint8 at given locations, where the network is."""
-        return self.pictures.crops(locations, self.crop).to(self.device)
+        return self.images.crops(locations, self.crop).to(self.device)
 
     def first_batches(self) -> Iterator[Tensor]:
         """Yield this process's crops of the first epoch, batch by batch."""
@@ -66,5 +66,5 @@ class TrainingData:
                 yield self.crops(locations[number * self.batch : (number + 1) * self.batch])
 
 
-def _read_validation(folder: str) -> list[tuple[str, Picture]]:
+def _read_validation(folder: str) -> list[tuple[str, ImageArray]]:
     return [(path.stem, read_gray(path)) for path in find_images(folder)] if folder else []

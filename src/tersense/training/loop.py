@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 
 from tersense.errors import TersenseError
-from tersense.evaluation.protocols import score_picture
+from tersense.evaluation.protocols import score_image
 from tersense.runtime import distributed
 from tersense.runtime.progress import Watcher
 from tersense.training.config import Config
@@ -36,7 +36,7 @@ class Loop:
     Args:
         config: All settings.
         data: The crops.
-        state: Network and optimiser, which are trained.
+        state: Network and optimizer, which are trained.
         folder: Where metrics and checkpoints go.
         watcher: Who is told how it goes.
 
@@ -162,7 +162,7 @@ class Loop:
             return loss.detach()
 
         alone = distributed.count() == 1
-        return replayed(step) if on_gpu and alone and self.data.pictures.pixels.is_cuda else step
+        return replayed(step) if on_gpu and alone and self.data.images.pixels.is_cuda else step
 
     def recompute_statistics(self) -> None:
         """Recompute BatchNorm statistics for the frozen Φ, on some batches of the first epoch.
@@ -183,7 +183,7 @@ class Loop:
         network = self.state.network.eval()
         camera = network.to_camera("validation", {})
         scores = distributed.share_out(
-            self.data.validation, lambda named: score_picture(camera, *named)
+            self.data.validation, lambda named: score_image(camera, *named)
         )
         network.train()
         psnr = float(np.mean([score.psnr for score in scores]))

@@ -1,4 +1,4 @@
-"""How far an estimate is from the image, as a number to minimise.
+"""How far an estimate is from the image, as a number to minimize.
 
 The paper's loss is the squared one; absolute errors (Charbonnier) suit stronger reconstructors, and
 their logarithm models that learn several rates at once: errors at 1 % are ten times those at 50 %,

@@ -1,6 +1,6 @@
 """The camera in training: sensor and reconstructor as one network, pixels in, loss out.
 
-pixels ──normalise──▶ x ──Φ──▶ y ──reconstructor──▶ x̂,   loss = mean over crops of ‖x − x̂‖²
+pixels ──normalize──▶ x ──Φ──▶ y ──reconstructor──▶ x̂,   loss = mean over crops of ‖x − x̂‖²
 """
 
 from typing import Any
@@ -45,7 +45,7 @@ class JointNetwork(nn.Module):
         )
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """Return the loss of crops (N, H, V) uint8."""
+        """Return the loss of crops (N, H, W) uint8."""
         x = self.normalization.pixels(pixels.float())
         phi, alpha = self.sensor()
         if self.training and self.reconstructor.any_rate:

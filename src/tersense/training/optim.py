@@ -1,6 +1,6 @@
-"""The optimiser and its learning rates, step by step.
+"""The optimizer and its learning rates, step by step.
 
-*Muon* is an optimiser for weight matrices: steps of equal length in every direction.
+*Muon* is an optimizer for weight matrices: steps of equal length in every direction.
 Gradients of a matrix are mostly of low rank: a few directions carry nearly all of them, and a step
 along the gradient leaves the others where they are. Muon (Jordan and others, 2024) replaces the
 averaged gradient G = UΣVᵀ by UVᵀ. For the unrolled network it saves a good part of the steps that
@@ -48,12 +48,12 @@ class Muon(torch.optim.Adam):
         momenta = [self.state[weight]["momentum"] for weight in weights]
         torch._foreach_lerp_(momenta, gradients, 1 - _MOMENTUM)
         torch._foreach_lerp_(gradients, momenta, _MOMENTUM)
-        steps = orthogonalised(torch.stack(gradients).flatten(2))
+        steps = orthogonalized(torch.stack(gradients).flatten(2))
         steps *= _ROOT_MEAN_SQUARE * max(steps.shape[1:]) ** 0.5 * rate
         torch._foreach_sub_(weights, list(steps.reshape(-1, *weights[0].shape)))
 
 
-def orthogonalised(matrices: Tensor) -> Tensor:
+def orthogonalized(matrices: Tensor) -> Tensor:
     """Return UVᵀ, roughly, for matrices UΣVᵀ (N, rows, columns): all singular values near 1."""
     tall = matrices.shape[1] > matrices.shape[2]
     if tall:  # the smaller product is cheaper

@@ -1,4 +1,4 @@
-"""Pack pictures, once, into one run of bytes, in memory or in a file that is mapped.
+"""Pack images, once, into one run of bytes, in memory or in a file that is mapped.
 
 folder or HDF5 ──decode──▶ one uint8 store + index (see `crops`)
 """
@@ -20,22 +20,22 @@ from torch import Tensor
 
 from tersense.errors import TersenseError
 from tersense.io.files import locked, make_folder, remove_partials, written_whole
-from tersense.io.images import Picture, find_images, read_gray
+from tersense.io.images import ImageArray, find_images, read_gray
 from tersense.io.patches import is_patch_file, open_patches
 from tersense.runtime.progress import Track, ahead, quietly
-from tersense.training.crops import PackedPictures
+from tersense.training.crops import PackedImages
 
 
-def open_pictures(
+def open_images(
     source: str | Path, crop: int, cache: str | Path = "", track: Track = quietly
-) -> PackedPictures:
+) -> PackedImages:
     """Pack a folder of images or an HDF5 file of patches.
 
     Args:
         source: A folder, `package:NAME/PATH` for a folder inside an installed Python package, or
-            an HDF5 file with a uint8 dataset `patches` of shape (P, n) or (P, H, V).
-        crop: Pictures smaller than this are left out.
-        cache: A folder to keep the packed pictures in, used from there as a memory-mapped file;
+            an HDF5 file with a uint8 dataset `patches` of shape (P, n) or (P, H, W).
+        crop: Images smaller than this are left out.
+        cache: A folder to keep the packed images in, used from there as a memory-mapped file;
             empty to keep them in memory.
         track: Wraps the files to show progress.
     """
@@ -44,7 +44,7 @@ def open_pictures(
     if not cache:
         memory = io.BytesIO()
         index = pack(path, crop, memory, track)
-        return index.pictures(torch.frombuffer(memory.getbuffer(), dtype=torch.uint8))
+        return index.images(torch.frombuffer(memory.getbuffer(), dtype=torch.uint8))
     return _open_cached(path, crop, Path(cache), pack, track)
 
 
@@ -71,21 +71,21 @@ def resolve_source(source: str | Path) -> Path:
 
 @dataclass
 class _Index:
-    """The sizes of the pictures packed so far, and why others were left out."""
+    """The sizes of the images packed so far, and why others were left out."""
 
     sizes: list[tuple[int, int]] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
 
-    def pictures(self, pixels: Tensor) -> PackedPictures:
+    def images(self, pixels: Tensor) -> PackedImages:
         sizes = torch.tensor(self.sizes, dtype=torch.int64)
         areas = sizes[:, 0] * sizes[:, 1]
         heights, widths = sizes.T.contiguous()
-        return PackedPictures(pixels, areas.cumsum(0) - areas, heights, widths, dict(self.skipped))
+        return PackedImages(pixels, areas.cumsum(0) - areas, heights, widths, dict(self.skipped))
 
     def require_some(self, path: Path, crop: int) -> None:
         if not self.sizes:
             reasons = ", ".join(f"{count} {why}" for why, count in self.skipped.items())
-            raise TersenseError(f"no picture of at least {crop}×{crop} pixels in {path}: {reasons}")
+            raise TersenseError(f"no image of at least {crop}×{crop} pixels in {path}: {reasons}")
 
 
 def _pack_folder(folder: Path, crop: int, sink: IO[bytes], track: Track) -> _Index:
@@ -96,20 +96,20 @@ def _pack_folder(folder: Path, crop: int, sink: IO[bytes], track: Track) -> _Ind
     if others:
         index.skipped["not images"] = others
 
-    def decode(path: Path) -> Picture | None:
+    def decode(path: Path) -> ImageArray | None:
         try:
             return read_gray(path)
         except TersenseError:
             return None
 
-    for picture in track(ahead(decode, files), "reading pictures", len(files)):
-        if picture is None:
+    for image in track(ahead(decode, files), "reading pictures", len(files)):
+        if image is None:
             index.skipped["unreadable"] += 1
-        elif min(picture.shape) < crop:
+        elif min(image.shape) < crop:
             index.skipped[f"smaller than {crop} pixels"] += 1
         else:
-            sink.write(picture.tobytes())
-            index.sizes.append(picture.shape)
+            sink.write(image.tobytes())
+            index.sizes.append(image.shape)
     index.require_some(folder, crop)
     return index
 
@@ -129,7 +129,7 @@ def _pack_hdf5(path: Path, crop: int, sink: IO[bytes], track: Track) -> _Index:
 
 def _open_cached(
     path: Path, crop: int, cache: Path, pack: Callable[..., _Index], track: Track
-) -> PackedPictures:
+) -> PackedImages:
     """Use the packed file in the cache folder, after making it if it is missing or outdated.
 
     Several processes may share the folder: one packs, the others wait and map the same file.
@@ -151,11 +151,11 @@ def _open_cached(
                 save_file({"sizes": sizes}, partial, metadata)
         total = pixels_file.stat().st_size
         mapped = torch.from_file(str(pixels_file), shared=False, size=total, dtype=torch.uint8)
-    return index.pictures(mapped)
+    return index.images(mapped)
 
 
 def _read_index(index_file: Path, pixels_file: Path, fingerprint: str) -> _Index | None:
-    """Return the index of a cache, or None if it is missing, damaged or of other pictures."""
+    """Return the index of a cache, or None if it is missing, damaged or of other images."""
     try:
         with safe_open(index_file, framework="pt") as file:
             metadata, sizes = file.metadata() or {}, file.get_tensor("sizes")

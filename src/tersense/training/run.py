@@ -59,16 +59,16 @@ class Run:
         self.config, self.folder = config, RunFolder(config.train.out)
         device = choose_device(config.train.device)
         self.data = TrainingData(config, device, watcher.track)
-        self.state = TrainingState(config, *self.data.pictures.mean_and_std(), device)
+        self.state = TrainingState(config, *self.data.images.mean_and_std(), device)
         self.loop = Loop(config, self.data, self.state, self.folder, watcher)
 
     def describe(self) -> str:
         """Say in one line what is trained on what."""
-        pictures, sensor = self.data.pictures, self.state.network.sensor
-        skipped = ", ".join(f"{count} {why}" for why, count in pictures.skipped.items())
+        images, sensor = self.data.images, self.state.network.sensor
+        skipped = ", ".join(f"{count} {why}" for why, count in images.skipped.items())
         weights = sum(w.numel() for w in self.state.network.reconstructor.parameters())
         return (
-            f"{len(pictures)} images, {pictures.pixels.numel() / 1e6:.1f} megapixels"
+            f"{len(images)} images, {images.pixels.numel() / 1e6:.1f} megapixels"
             + (f" (left out: {skipped})" if skipped else "")
             + f"; {len(sensor.theta)} patterns of {sensor.window}×{sensor.window}, "
             f"{weights:,} weights; {self.loop.total_steps} steps on {self.state.device}"
@@ -95,7 +95,7 @@ class Run:
         return {
             "recipe": recipe,
             "data": data,
-            "pictures": len(self.data.pictures),
+            "pictures": len(self.data.images),
             "steps": self.state.step,
             "step_seconds": round(self.state.seconds, 1),
             "machine": _machine(self.state.device),
@@ -122,7 +122,7 @@ def open_run(config: Config, resume: bool, watcher: Watcher) -> Run:
             f"the processes see different checkpoints; {folder.path} must be on a shared disk",
         )
     data = distributed.require_same(
-        run.data.pictures.describe(), "the processes see different images in data.train"
+        run.data.images.describe(), "the processes see different images in data.train"
     )
     facts = {"step": run.state.step, "machine": _machine(run.state.device),
              "processes": distributed.count()}  # fmt: skip

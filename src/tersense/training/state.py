@@ -15,7 +15,7 @@ from tersense.training.optim import Muon, learning_rates
 
 
 class TrainingState:
-    """Network and optimiser, and how far they have come.
+    """Network and optimizer, and how far they have come.
 
     Args:
         config: All settings.

@@ -12,7 +12,7 @@ from typing import Any
 
 from tersense.runtime import distributed
 
-_MOST_STEPS = 100  # between two looks
+_MAX_STEPS = 100  # between two looks
 _SECONDS = 1.0  # of several processes, which can stop only where all look
 
 
@@ -25,7 +25,7 @@ class Looks:
     def due(self, steps: int, asked: int) -> bool:
         """Tell whether to look after so many steps; one process also when it is asked to stop."""
         if distributed.count() == 1:
-            return steps >= _MOST_STEPS or asked > 0
+            return steps >= _MAX_STEPS or asked > 0
         return steps >= self._steps
 
     def agree(
@@ -43,7 +43,7 @@ class Looks:
             The loss of whole batches, the time of the slowest, and a signal that any one had.
         """
         losses, times, signals = zip(*distributed.gather((loss, seconds, asked)), strict=True)
-        self._steps = min(max(1, int(_SECONDS * steps / max(times))), _MOST_STEPS)
+        self._steps = min(max(1, int(_SECONDS * steps / max(times))), _MAX_STEPS)
         return sum(losses) / len(losses), max(times), max(signals)
 
 

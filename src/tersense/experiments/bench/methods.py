@@ -1,4 +1,4 @@
-"""Measure how long each method takes to give a picture back: one thread, in turns, in one run."""
+"""Measure how long each method takes to give an image back: one thread, in turns, in one run."""
 
 import platform
 import time
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tersense.errors import TersenseError
 from tersense.evaluation.metrics import psnr
 from tersense.evaluation.protocols import Camera, reconstruct_overlapping
-from tersense.io.images import Picture, read_gray
+from tersense.io.images import ImageArray, read_gray
 from tersense.models.camera import Camera as TensorCamera
 from tersense.models.imager import Imager
 from tersense.models.zoo import load
@@ -29,7 +29,7 @@ from tersense.sensing.sensors import DenseSensor
 OURS = "paper-r25"
 WINDOW, RATE = 32, 0.25
 SIDE, SMALL_SIDE = 256, 64
-_SECONDS_A_TURN, _MOST_CALLS = 0.3, 25
+_SECONDS_A_TURN, _MAX_CALLS = 0.3, 25
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Method:
         about: What exactly is measured.
         camera: It, with the patterns that belong to it.
         windows: Whether it reconstructs window by window, so that windows may overlap.
-        trained: Whether its pictures mean anything.
+        trained: Whether its images mean anything.
     """
 
     name: str
@@ -62,7 +62,7 @@ def list_methods() -> tuple[list[Method], list[str]]:
                "windows at once, float32), as in the tables", Imager.untrained(dense, "bp")),
         Method("BP, gap 1e-4", "the same, solved to the gap at which spgl1 stops",
                Imager.untrained(dense, "bp", tolerance=1e-4)),
-        Method("TV, gap 1e-3", "total variation of the whole picture, 5 % ternary, our solver, "
+        Method("TV, gap 1e-3", "total variation of the whole image, 5 % ternary, our solver, "
                "float32", Imager.untrained(sparse, "tv"), windows=False),
     ]  # fmt: skip
     try:
@@ -83,34 +83,34 @@ def _untrained_sda() -> Camera:
 def bench_methods(
     files: list[Path], stride: int = 8, quick: bool = False, track: Track = quietly
 ) -> dict[str, Any]:
-    """Compare seconds a picture, with the pictures' quality beside them.
+    """Compare seconds per image, with the quality of the images beside them.
 
-    Everything runs in one thread, and CPU time is what counts. Picture by picture, all methods take
+    Everything runs in one thread, and CPU time is what counts. Image by image, all methods take
     their turn, so that whatever slows the machine down slows all of them. As blocks, the middle
     256×256 pixels are reconstructed from measurements that are there already. The overlapping
     protocol takes a window every few pixels of the middle 64×64 pixels, and senses them, too.
 
     Args:
-        files: Pictures of at least 256×256 pixels.
+        files: Images of at least 256×256 pixels.
         stride: Of the overlapping protocol.
-        quick: Small pictures: to see that it works.
-        track: Wraps the pictures to show progress.
+        quick: Small images: to see that it works.
+        track: Wraps the images to show progress.
     """
     side, small = (64, 32) if quick else (SIDE, SMALL_SIDE)
     if not 1 <= stride <= WINDOW:
         raise TersenseError(f"stride {stride} must lie between 1 and the window, {WINDOW}")
-    pictures = [_middle(path, side) for path in files]
+    images = [_middle(path, side) for path in files]
     methods, missing = list_methods()
     blocks, overlapping = _Figures(methods), _Figures([m for m in methods if m.windows])
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         for method in methods:  # whatever is done only once
-            method.camera.capture(pictures[0][:WINDOW, :WINDOW])
-        for picture in track(pictures, "reconstructing", len(pictures)):
+            method.camera.capture(images[0][:WINDOW, :WINDOW])
+        for image in track(images, "reconstructing", len(images)):
             for method in blocks.methods:
-                blocks.add(method, *_time_blocks(method.camera, picture), picture)
-            part = _cut_middle(picture, small)
+                blocks.add(method, *_time_blocks(method.camera, image), image)
+            part = _cut_middle(image, small)
             for method in overlapping.methods:
                 overlapping.add(method, *_time_overlapping(method.camera, part, stride), part)
     finally:
@@ -132,16 +132,18 @@ def bench_methods(
 
 
 class _Figures:
-    """The seconds and the PSNR of some methods, picture after picture."""
+    """The seconds and the PSNR of some methods, image after image."""
 
     def __init__(self, methods: list[Method]) -> None:
         self.methods = methods
         self.seconds: dict[str, list[float]] = {m.name: [] for m in methods}
         self.psnr: dict[str, list[float]] = {m.name: [] for m in methods}
 
-    def add(self, method: Method, seconds: float, estimate: NDArray[Any], picture: Picture) -> None:
+    def add(
+        self, method: Method, seconds: float, estimate: NDArray[Any], image: ImageArray
+    ) -> None:
         self.seconds[method.name].append(seconds)
-        self.psnr[method.name].append(psnr(estimate, picture))
+        self.psnr[method.name].append(psnr(estimate, image))
 
     def summary(self) -> Iterator[dict[str, Any]]:
         ours = np.array(self.seconds[OURS])
@@ -159,41 +161,41 @@ class _Figures:
             }  # fmt: skip
 
 
-def _time_blocks(camera: Camera, picture: Picture) -> tuple[float, NDArray[Any]]:
+def _time_blocks(camera: Camera, image: ImageArray) -> tuple[float, NDArray[Any]]:
     """Measure the reconstruction alone."""
-    size = picture.shape[0], picture.shape[1]
+    size = image.shape[0], image.shape[1]
     with torch.inference_mode():
-        y = camera.measure(torch.from_numpy(picture)[None])
+        y = camera.measure(torch.from_numpy(image)[None])
         seconds, estimate = _time(lambda: camera.reconstruct_batch(y, size))
     return seconds, np.clip(estimate[0].numpy(), 0, 255)
 
 
-def _time_overlapping(camera: Camera, picture: Picture, stride: int) -> tuple[float, NDArray[Any]]:
+def _time_overlapping(camera: Camera, image: ImageArray, stride: int) -> tuple[float, NDArray[Any]]:
     """Measure sensing and reconstruction; sensing is a small part of it."""
-    seconds, (estimate, _) = _time(lambda: reconstruct_overlapping(camera, picture, stride))
+    seconds, (estimate, _) = _time(lambda: reconstruct_overlapping(camera, image, stride))
     return seconds, estimate
 
 
 def _time(run: Callable[[], Any]) -> tuple[float, Any]:
     """Return the median seconds of the calls that fit into a turn, at least one, and the result."""
     times: list[float] = []
-    while sum(times) < _SECONDS_A_TURN and len(times) < _MOST_CALLS:
+    while sum(times) < _SECONDS_A_TURN and len(times) < _MAX_CALLS:
         start = time.process_time()
         result = run()
         times.append(time.process_time() - start)
     return float(np.median(times)), result
 
 
-def _middle(path: Path, side: int) -> Picture:
-    picture = read_gray(path)
-    if min(picture.shape) < side:
-        height, width = picture.shape
+def _middle(path: Path, side: int) -> ImageArray:
+    image = read_gray(path)
+    if min(image.shape) < side:
+        height, width = image.shape
         raise TersenseError(
             f"{path} has {width}×{height} pixels; at least {side}×{side} are needed"
         )
-    return _cut_middle(picture, side)
+    return _cut_middle(image, side)
 
 
-def _cut_middle(picture: Picture, side: int) -> Picture:
-    top, left = ((length - side) // 2 for length in picture.shape)
-    return np.ascontiguousarray(picture[top : top + side, left : left + side])
+def _cut_middle(image: ImageArray, side: int) -> ImageArray:
+    top, left = ((length - side) // 2 for length in image.shape)
+    return np.ascontiguousarray(image[top : top + side, left : left + side])

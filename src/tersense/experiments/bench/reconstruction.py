@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tersense.experiments.bench.sensing import race, random_picture
+from tersense.experiments.bench.sensing import race, random_image
 from tersense.models.zoo import load
 from tersense.runtime.device import device_name, keep_freed_memory
 from tersense.runtime.progress import Track, quietly
@@ -28,20 +28,20 @@ def bench_reconstruction(
     quick: bool = False,
     track: Track = quietly,
 ) -> dict[str, Any]:
-    """Time the reconstruction of gray pictures, beside a convolution as a yardstick.
+    """Time the reconstruction of gray images, beside a convolution as a yardstick.
 
     Both in float32; in bfloat16 too where the processor has instructions for it.
 
     The yardstick is one 3×3 convolution of 64 to 64 channels over 256×256 positions, timed in turns
     with the rest. Peak memory is that of a fresh process that loads the model and reconstructs one
-    picture; on a GPU, what torch allocates there for the model and one picture.
+    image; on a GPU, what torch allocates there for the model and one image.
 
     Args:
         models: Names or files.
         device: Where to compute.
         threads: Of the CPU.
-        most: Side of the largest picture.
-        quick: Small pictures, short: to see that it works.
+        most: Side of the largest image.
+        quick: Small images, short: to see that it works.
         track: Wraps the cases to show progress.
     """
     sides = (64, 128) if quick else tuple(side for side in SIDES if side <= most)
@@ -63,7 +63,7 @@ def _reconstruction_case(
     model: str, side: int, device: torch.device, threads: int, seconds: float
 ) -> dict[str, Any]:
     imager = load(model, device)
-    y = imager.sense(random_picture(side))
+    y = imager.sense(random_image(side))
     on_gpu = device.type == "cuda"
     peak = _gpu_peak(lambda: imager.estimate(y)) if on_gpu else _cpu_peak(model, side, threads)
     convolution, maps = _yardstick(device)
@@ -119,11 +119,11 @@ def _cpu_peak(model: str, side: int, threads: int) -> int:
 
 
 def _reconstruct_once(model: str, side: int, threads: int) -> int:
-    """Reconstruct one picture on the CPU and return the peak memory of this process."""
+    """Reconstruct one image on the CPU and return the peak memory of this process."""
     keep_freed_memory()  # as every command does
     torch.set_num_threads(threads)
     imager = load(model)
-    imager.estimate(imager.sense(random_picture(side)))
+    imager.estimate(imager.sense(random_image(side)))
     status = Path("/proc/self/status")
     if status.exists():  # getrusage on Linux would tell the peak of the process that started us
         lines = (line.split() for line in status.read_text().splitlines())

@@ -24,7 +24,7 @@ SIDES = (256, 2048, 4096)
 ADD_ONLY = "add-only"
 _SECONDS_A_CASE = 2.0
 _FEWEST, _MOST = 5, 51
-_STREAM = 16  # pictures, to compare threads
+_STREAM = 16  # images, to compare threads
 
 Sense = Callable[[NDArray[np.uint8]], Any]
 
@@ -35,7 +35,7 @@ def random_patterns(m: int, k: int) -> NDArray[np.int8]:
 
 
 def sensing_contestants(phi: NDArray[np.int8]) -> dict[str, Sense]:
-    """Return ways to sense blocks: uint8 picture (H, V) in, integers (windows, m) or (m, …) out."""
+    """Return ways to sense blocks: uint8 image (H, W) in, integers (windows, m) or (m, …) out."""
     try:
         from scipy.sparse import csr_array
     except ImportError as error:
@@ -78,7 +78,7 @@ def sensing_contestants(phi: NDArray[np.int8]) -> dict[str, Sense]:
 
 
 def _blocks(image: torch.Tensor) -> torch.Tensor:
-    """Return (windows, 1024), the blocks of a picture one below the other."""
+    """Return (windows, 1024), the blocks of an image one below the other."""
     h, w = (side // WINDOW for side in image.shape)
     blocks = image.reshape(h, WINDOW, w, WINDOW).permute(0, 2, 1, 3)
     return blocks.reshape(h * w, WINDOW * WINDOW)
@@ -124,11 +124,11 @@ def race(
 def bench_sensing(quick: bool = False, track: Track = quietly) -> dict[str, Any]:
     """Compare sensing by additions with dense and sparse products, end to end from uint8.
 
-    One thread each, CPU time, medians of interleaved runs. Patterns are random: m = 256, W = S = 32
+    One thread each, CPU time, medians of interleaved runs. Patterns are random: m = 256, B = S = 32
     (and m = 64, S = 16 for the lapped camera). Every result is checked to be the same integers.
 
     Args:
-        quick: Two densities, small pictures, short: to see that it works.
+        quick: Two densities, small images, short: to see that it works.
         track: Wraps the cases to show progress.
     """
     sides = (256, 512) if quick else SIDES
@@ -156,7 +156,7 @@ def bench_sensing(quick: bool = False, track: Track = quietly) -> dict[str, Any]
 
 
 def _sensing_case(side: int, k: int, seconds: float, load: float) -> dict[str, Any]:
-    image = random_picture(side)
+    image = random_image(side)
     phi = random_patterns(256, k)
     contestants = sensing_contestants(phi)
     exact = _blocks(torch.from_numpy(image)).numpy().astype(np.float64)
@@ -197,7 +197,7 @@ def _sensing_case(side: int, k: int, seconds: float, load: float) -> dict[str, A
 
 def _lapped_case(side: int, seconds: float) -> dict[str, Any]:
     """Compare throughput a measurement: S = 16 with 64 patterns against S = 32 with 256."""
-    image = random_picture(side)
+    image = random_image(side)
     block = AddOnlySensor(random_patterns(256, 51), WINDOW)
     lapped = AddOnlySensor(random_patterns(64, 51), WINDOW // 2)
     runs = {"block": lambda: block(image), "lapped": lambda: lapped(image)}
@@ -210,22 +210,22 @@ def _lapped_case(side: int, seconds: float) -> dict[str, Any]:
 
 
 def _threads_case(side: int, seconds: float) -> dict[str, Any]:
-    """Compare one thread with two, by the clock on the wall: sharing a picture, or one each.
+    """Compare one thread with two, by the clock on the wall: sharing an image, or one each.
 
     Results are dropped at once. To keep them all would measure how fast the system finds memory.
     """
-    pictures = [random_picture(side) for _ in range(_STREAM)]
+    images = [random_image(side) for _ in range(_STREAM)]
     sensor = AddOnlySensor(random_patterns(256, 51), WINDOW)
 
     def sense(part: list[NDArray[np.uint8]], threads: int = 1) -> None:
-        for picture in part:
-            sensor(picture, threads)
+        for image in part:
+            sensor(image, threads)
 
     with ThreadPoolExecutor(2) as pool:
         runs = {
-            "one": lambda: sense(pictures),
-            "shared": lambda: sense(pictures, threads=2),
-            "one each": lambda: list(pool.map(lambda picture: sense([picture]), pictures)),
+            "one": lambda: sense(images),
+            "shared": lambda: sense(images, threads=2),
+            "one each": lambda: list(pool.map(lambda image: sense([image]), images)),
         }
         times = race(runs, 2 * seconds)
     return {
@@ -237,11 +237,11 @@ def _threads_case(side: int, seconds: float) -> dict[str, Any]:
 
 
 def seconds_per_load() -> float:
-    """Measure how long it takes to add 64 neighbouring pixels that lie in the nearest cache."""
+    """Measure how long it takes to add 64 neighboring pixels that lie in the nearest cache."""
     phi = np.zeros((1, WINDOW, WINDOW), np.int8)
     phi[0, :8, ::2] = 1  # 128 pixels, the same ones for all patterns
     few, many = AddOnlySensor(phi, WINDOW), AddOnlySensor(np.repeat(phi, 65, axis=0), WINDOW)
-    image = random_picture(WINDOW * 8)  # 64 windows
+    image = random_image(WINDOW * 8)  # 64 windows
     runs = {"few": lambda: few(image), "many": lambda: many(image)}
     least = {name: min(_timed(run) for _ in range(200)) for name, run in runs.items()}
     return max(0.0, least["many"] - least["few"]) / (64 * 128)
@@ -253,6 +253,6 @@ def _timed(run: Callable[[], Any]) -> float:
     return time.process_time() - start
 
 
-def random_picture(side: int) -> NDArray[np.uint8]:
+def random_image(side: int) -> NDArray[np.uint8]:
     """Return side×side random pixels, the same ones every time."""
     return np.random.default_rng(side).integers(0, 256, (side, side), dtype=np.uint8)

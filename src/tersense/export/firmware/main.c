@@ -2,7 +2,7 @@
  * Try the encoder.
  *
  *   encoder                run the test vectors; exit code 0 if every measurement is right
- *   encoder PICTURE.pgm    sense a gray picture (binary PGM) and print its measurements
+ *   encoder PICTURE.pgm    sense a gray image (binary PGM) and print its measurements
  *   encoder -              the same for raw windows on standard input, in raster order
  *
  * Measurements are printed as CSV: one line a window, windows in raster order, one value a row of
@@ -71,7 +71,7 @@ static int sense_windows(FILE *file)
     return size != 0;
 }
 
-/* Sense the window at (top, left) of a picture in a file; line by line, so that any size fits. */
+/* Sense the window at (top, left) of an image in a file; line by line, so that any size fits. */
 static int sense_part(FILE *file, long start, long height, long width, long top, long left)
 {
     static uint8_t line[TERSENSE_WINDOW];
@@ -97,7 +97,7 @@ static int sense_part(FILE *file, long start, long height, long width, long top,
     return 0;
 }
 
-static int sense_picture(const char *name)
+static int sense_image(const char *name)
 {
     FILE *file = fopen(name, "rb");
     long height, width, start, top, left;
@@ -105,7 +105,7 @@ static int sense_picture(const char *name)
 
     if (!file || fscanf(file, "P5 %ld %ld %d", &width, &height, &most) != 3 || most != 255
         || width < 1 || height < 1) {
-        fprintf(stderr, "encoder: %s is not a binary PGM picture of 8 bits\n", name);
+        fprintf(stderr, "encoder: %s is not a binary PGM image of 8 bits\n", name);
         return 2;
     }
     start = ftell(file) + 1;
@@ -127,5 +127,5 @@ int main(int argc, char **argv)
 {
     if (argc < 2)
         return run_vectors();
-    return strcmp(argv[1], "-") ? sense_picture(argv[1]) : sense_windows(stdin);
+    return strcmp(argv[1], "-") ? sense_image(argv[1]) : sense_windows(stdin);
 }

@@ -1,13 +1,13 @@
 /*
- * Compressed sensing of one window of a picture by additions alone: y = Phi x, Phi ternary.
+ * Compressed sensing of one window of an image by additions alone: y = Phi x, Phi ternary.
  *
  * Freestanding C99: no library, no heap, no multiplication. The tables lie in flash; all that is
  * written is the measurements. A measurement can never overflow: no partial sum leaves the range
  * of tersense_value, whatever the pixels are.
  *
  * A window has TERSENSE_WINDOW x TERSENSE_WINDOW pixels and gives TERSENSE_ROWS measurements.
- * Window (i, j) of a picture begins at pixel (i * TERSENSE_STRIDE - TERSENSE_OFFSET,
- * j * TERSENSE_STRIDE - TERSENSE_OFFSET). Pixels outside the picture add nothing: give 0 for them.
+ * Window (i, j) of an image begins at pixel (i * TERSENSE_STRIDE - TERSENSE_OFFSET,
+ * j * TERSENSE_STRIDE - TERSENSE_OFFSET). Pixels outside the image add nothing: give 0 for them.
  */
 #ifndef TERSENSE_SENSE_H
 #define TERSENSE_SENSE_H
@@ -35,7 +35,7 @@ void tersense_pixel(tersense_window *window, uint8_t pixel);
 
 /*
  * Sense a whole window that lies in memory. Its first pixel is at `pixels`; a pixel's lower
- * neighbour is `pitch` further on: the width of the picture, or TERSENSE_WINDOW.
+ * neighbor is `pitch` further on: the width of the image, or TERSENSE_WINDOW.
  */
 void tersense_sense(const uint8_t *pixels, size_t pitch, tersense_value y[TERSENSE_ROWS]);
 

@@ -1,5 +1,5 @@
 // Sparse ternary encoder. Pixels come in as a sensor gives them, in raster order; for every window
-// of the picture go out MEASUREMENTS sums of its pixels with weights -1, 0 and +1.
+// of the image go out MEASUREMENTS sums of its pixels with weights -1, 0 and +1.
 //
 //    pixel                                                          measurement
 //      |                                                                 ^
@@ -21,7 +21,7 @@
 // A step is packed as LANES entries, lane 0 in the lowest bits:
 //    {enable, first, subtract, address in the lane's bank}     enable only if there are more lanes
 module tersense_encoder #(
-    parameter WIDTH        = 640,    // of the picture
+    parameter WIDTH        = 640,    // of the image
     parameter HEIGHT       = 480,
     parameter WINDOW       = 32,
     parameter STRIDE       = 32,

@@ -1,18 +1,18 @@
-// Walk over a picture in raster order and name, pixel by pixel, the windows that it belongs to.
+// Walk over an image in raster order and name, pixel by pixel, the windows that it belongs to.
 //
-// The picture is surrounded by zeros, so that every window is whole, and cut into cells of
+// The image is surrounded by zeros, so that every window is whole, and cut into cells of
 // STRIDE x STRIDE pixels. A window covers CELLS x CELLS cells. So a pixel of cell (down, across)
 // belongs to the windows (down - b, across - a) with 0 <= a, b < CELLS: one job for each. Six
-// wheels count all jobs of a picture, from the fastest to the slowest:
+// wheels count all jobs of an image, from the fastest to the slowest:
 //
 //     a, b             which of the pixel's windows
 //     column, across   the pixel's column in its cell, and its cell
 //     row, down        the same for rows
 //
-// A pixel stays on the input until all of its jobs have been taken. Pixels outside the picture
+// A pixel stays on the input until all of its jobs have been taken. Pixels outside the image
 // make jobs too, of value 0, and wait for no input.
 module tersense_scan #(
-    parameter WIDTH        = 640,  // of the picture
+    parameter WIDTH        = 640,  // of the image
     parameter HEIGHT       = 480,
     parameter WINDOW       = 32,
     parameter STRIDE       = 32,
@@ -71,7 +71,7 @@ module tersense_scan #(
     tersense_counter #(.LIMIT(CELLS_DOWN)) count_down (
         .clk(clk), .rst(rst), .step(next && band_last), .count(down), .last(down_last));
 
-    // The picture begins OFFSET pixels after the first window. {across, column} orders the columns
+    // The image begins OFFSET pixels after the first window. {across, column} orders the columns
     // as they come, whatever STRIDE is, so it can be compared with the same pair of any column.
     localparam OFFSET = (WINDOW - STRIDE) / 2;
     localparam RIGHT  = OFFSET + WIDTH - 1;
@@ -86,11 +86,11 @@ module tersense_scan #(
     wire before_right = RIGHT == CELLS_ACROSS * STRIDE - 1
                         || {across, column} <= {LAST_ACROSS, LAST_COLUMN};
     wire before_bottom = BOTTOM == CELLS_DOWN * STRIDE - 1 || {down, row} <= {LAST_DOWN, LAST_ROW};
-    wire in_picture = after_left && before_right && after_top && before_bottom;
+    wire in_image = after_left && before_right && after_top && before_bottom;
 
-    assign job_valid   = pixel_valid || !in_picture;
-    assign job_pixel   = in_picture ? pixel : 8'd0;
-    assign pixel_ready = in_picture && job_ready && pixel_last;
+    assign job_valid   = pixel_valid || !in_image;
+    assign job_pixel   = in_image ? pixel : 8'd0;
+    assign pixel_ready = in_image && job_ready && pixel_last;
 
     localparam LAST = WINDOW - 1;
     localparam [CELL_BITS-1:0]   LAST_CELL = LAST / STRIDE;

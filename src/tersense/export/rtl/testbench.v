@@ -1,8 +1,8 @@
-// Run pictures through the encoder with random stalls on both ports, and check every measurement.
+// Run images through the encoder with random stalls on both ports, and check every measurement.
 //
 //     iverilog -g2005 -o sim *.v && vvp sim [+stall=PERCENT] [+seed=NUMBER] [+out=FILE]
 //
-// Prints PASS or FAIL. With +out the measurements are also written, one a line.
+// Prints PASS or FAIL. With +out the measurements are also written, one per line.
 module testbench;
     `include "test_sizes.vh"
 

@@ -1,4 +1,4 @@
-"""Solve large symmetric systems by conjugate gradients, many pictures at once."""
+"""Solve large symmetric systems by conjugate gradients, many images at once."""
 
 import warnings
 from collections.abc import Callable
@@ -11,7 +11,7 @@ Map = Callable[[Tensor], Tensor]
 
 @torch.no_grad()
 def solve(
-    apply: Map, b: Tensor, precondition: Map, tolerance: float, most_steps: int, warn: bool = True
+    apply: Map, b: Tensor, precondition: Map, tolerance: float, max_steps: int, warn: bool = True
 ) -> Tensor:
     """Solve apply(x) = b, each item of a batch on its own.
 
@@ -23,7 +23,7 @@ def solve(
         b: (N, …).
         precondition: An approximate inverse of `apply`, symmetric and positive definite.
         tolerance: The residual to stop at, as a share of b.
-        most_steps: After which to stop in any case.
+        max_steps: After which to stop in any case.
         warn: Whether to say so then.
     """
     others = tuple(range(1, b.ndim))
@@ -35,7 +35,7 @@ def solve(
     x, residual, enough = torch.zeros_like(b), b, tolerance**2 * dot(b, b)
     direction = z = precondition(residual)
     power = dot(residual, z)
-    for _ in range(most_steps):
+    for _ in range(max_steps):
         going = dot(residual, residual) > enough  # a solved item would only gather rounding errors
         if not going.any():
             return x
@@ -48,7 +48,7 @@ def solve(
     error = float((dot(residual, residual) / dot(b, b).clamp(min=tiny)).max()) ** 0.5
     if warn and error > tolerance:
         warnings.warn(
-            f"residual {error:.1g} after {most_steps} steps of conjugate gradients, "
+            f"residual {error:.1g} after {max_steps} steps of conjugate gradients, "
             f"not {tolerance:.1g}",
             RuntimeWarning,
             stacklevel=2,

@@ -1,8 +1,8 @@
-"""The Moore–Penrose inverse of a camera: Φ⁺y, exact up to the border of the picture.
+"""The Moore–Penrose inverse of a camera: Φ⁺y, exact up to the border of the image.
 
-Of all pictures that agree best with y, Φ⁺y is the shortest. Blocks are solved one by one, in closed
-form; those that the picture cuts off have patterns, and so an inverse, of their own. Lapped windows
-hang together: the normal equations ΦᵀΦx = Φᵀy of the whole picture are solved step by step.
+Of all images that agree best with y, Φ⁺y is the shortest. Blocks are solved one by one, in closed
+form; those that the image cuts off have patterns, and so an inverse, of their own. Lapped windows
+hang together: the normal equations ΦᵀΦx = Φᵀy of the whole image are solved step by step.
 """
 
 from typing import Any
@@ -19,24 +19,24 @@ def least_squares(
     y: Tensor,
     size: tuple[int, int],
     tolerance: float = 1e-8,
-    most_steps: int = 2000,
+    max_steps: int = 2000,
 ) -> Tensor:
-    """Return Φ⁺y (…, H, V), differentiable with respect to y.
+    """Return Φ⁺y (…, H, W), differentiable with respect to y.
 
     Everything is computed in double precision and returned in that of y.
 
     Args:
         operator: The camera.
         y: (…, m, h, w).
-        size: (H, V) of the picture.
+        size: (H, W) of the image.
         tolerance: For lapped windows, the error in the normal equations to stop at.
-        most_steps: For lapped windows, the steps after which to stop with a warning.
+        max_steps: For lapped windows, the steps after which to stop with a warning.
     """
     batch = y.double().reshape(-1, *y.shape[-3:])
     if operator.geometry.cells == 1:
         x = _invert_blocks(operator.phi.detach().double(), operator, batch, size)
     else:
-        x = _Lapped.apply(batch, operator, size, tolerance, most_steps)  # type: ignore[no-untyped-call]
+        x = _Lapped.apply(batch, operator, size, tolerance, max_steps)  # type: ignore[no-untyped-call]
     return x.reshape(*y.shape[:-3], *size).to(y.dtype)
 
 
@@ -71,5 +71,5 @@ class _Lapped(torch.autograd.Function):
         return back, None, None, None, None
 
 
-def _invert(forward: Map, adjoint: Map, b: Tensor, tolerance: float, most_steps: int) -> Tensor:
-    return solve(lambda x: adjoint(forward(x)), adjoint(b), lambda r: r, tolerance, most_steps)
+def _invert(forward: Map, adjoint: Map, b: Tensor, tolerance: float, max_steps: int) -> Tensor:
+    return solve(lambda x: adjoint(forward(x)), adjoint(b), lambda r: r, tolerance, max_steps)

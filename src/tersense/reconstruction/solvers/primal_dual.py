@@ -25,7 +25,7 @@ _CHECK_EVERY = 20  # iterations; to look at the gap costs about one
 
 
 class Solution(NamedTuple):
-    """What a solver found, and how good the worst of its pictures is."""
+    """What a solver found, and how good the worst of its images is."""
 
     x: Tensor
     iterations: int
@@ -40,12 +40,12 @@ def basis_pursuit(
 
     Args:
         y: (N, m), floating point; its precision is used throughout.
-        phi: (m, H, V); windows need not be square, because the end of a picture may cut them.
+        phi: (m, H, W); windows need not be square, because the end of an image may cut them.
         tolerance: The gap to stop at.
         iterations: The most to take.
 
     Returns:
-        The windows x = Ψu, (N, H, V).
+        The windows x = Ψu, (N, H, W).
     """
     shape = phi.shape[1:]
     atoms, target = dct_atoms(phi, y)
@@ -58,14 +58,14 @@ def basis_pursuit(
 
 
 def dct_atoms(phi: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Return ΦΨ (r, H, V) with orthonormal rows, and what y (N, m) becomes with it, (N, r)."""
+    """Return ΦΨ (r, H, W) with orthonormal rows, and what y (N, m) becomes with it, (N, r)."""
     phi, target = _orthonormal(phi, y)
     down, across = (_dct_matrix(side).to(y) for side in phi.shape[1:])
     return down @ phi @ across.T, target
 
 
 def from_dct(u: Tensor) -> Tensor:
-    """Return the windows x = Ψu of coefficients u, both (N, H, V)."""
+    """Return the windows x = Ψu of coefficients u, both (N, H, W)."""
     down, across = (_dct_matrix(side).to(u) for side in u.shape[1:])
     return down.T @ u @ across
 
@@ -77,14 +77,14 @@ def total_variation(
     """Solve min Σ‖(Dx)ᵢ‖₂ subject to Φx = y, with (Dx)ᵢ the steps down and right from pixel i.
 
     Args:
-        y: (m, h, w), or (N, m, h, w) for pictures of one size, of the operator's type.
+        y: (m, h, w), or (N, m, h, w) for images of one size, of the operator's type.
         operator: The camera; its windows must not overlap.
-        size: (H, V) of the picture.
+        size: (H, W) of the image.
         tolerance: As in `basis_pursuit`.
         iterations: As in `basis_pursuit`.
 
     Returns:
-        The picture x, (H, V) or (N, H, V).
+        The image x, (H, W) or (N, H, W).
     """
     batch, window, kinds = y.reshape(-1, *y.shape[-3:]), operator.geometry.window, []
     for (rows, columns), place, (height, width) in operator.geometry.block_kinds(size):
@@ -109,12 +109,12 @@ def total_variation(
 
 @torch.no_grad()
 def _minimize(
-    project: Map, zero: Tensor, analyse: Map, adjoint: Map,
+    project: Map, zero: Tensor, analyze: Map, adjoint: Map,
     step: float, bound: float, tolerance: float, iterations: int,
 ) -> Solution:  # fmt: skip
     """Solve min ‖Kx‖ subject to Φx = y by the method of Chambolle and Pock (2011), over-relaxed.
 
-    `project` maps x (N, …) to the nearest that agrees, `analyse` is K, to (N, d, …), `adjoint` Kᵀ,
+    `project` maps x (N, …) to the nearest that agrees, `analyze` is K, to (N, d, …), `adjoint` Kᵀ,
     `bound` ‖K‖², `step` relative to Φ⁺y (tuned); ‖·‖ sums the lengths of vectors of d numbers.
     The dual variable p, of vectors no longer than 1, proves x optimal where ⟨p, Kx⟩ = ‖Kx‖ and Kᵀp
     is a combination of the patterns. The gap is the larger of two errors: ‖Kx‖ − ⟨p, Kx⟩ as a
@@ -122,14 +122,14 @@ def _minimize(
     """
     x = shortest = project(zero)  # Φ⁺y
     tiny = torch.finfo(x.dtype).tiny
-    p, flat = torch.zeros_like(analyse(x)), 1e-3 * analyse(x).norm(dim=1).flatten(1).sum(1)
+    p, flat = torch.zeros_like(analyze(x)), 1e-3 * analyze(x).norm(dim=1).flatten(1).sum(1)
     tau = (step * x.flatten(1).abs().mean(1) + tiny**0.5).view(-1, *[1] * (x.ndim - 1))
     for count in range(1, iterations + 1):
         x_next = project(x - tau * adjoint(p))
-        ahead = p + analyse(2 * x_next - x) / (bound * tau[:, None])
+        ahead = p + analyze(2 * x_next - x) / (bound * tau[:, None])
         p_next = ahead / ahead.norm(dim=1, keepdim=True).clamp(min=1)
         if count % _CHECK_EVERY == 0 or count == iterations:
-            norm, back = analyse(x_next).norm(dim=1).flatten(1).sum(1), adjoint(p_next)
+            norm, back = analyze(x_next).norm(dim=1).flatten(1).sum(1), adjoint(p_next)
             slack = (norm - (back * x_next).flatten(1).sum(1)) / torch.maximum(norm, flat + tiny)
             unseen = (x_next - project(x_next - back)).flatten(1).square().mean(1).sqrt()
             gap = float(torch.maximum(slack, unseen).max())
@@ -143,7 +143,7 @@ def _minimize(
 
 
 def _orthonormal(phi: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Turn phi (m, H, V) into orthonormal patterns (r, H, V), and y (N, m, …) into theirs."""
+    """Turn phi (m, H, W) into orthonormal patterns (r, H, W), and y (N, m, …) into theirs."""
     # So prepared, single precision will do even where a cut window makes Φ nearly singular.
     rows = phi.double().flatten(1)
     values, vectors = torch.linalg.eigh(rows @ rows.T)
@@ -162,11 +162,11 @@ def _dct_matrix(n: int) -> Tensor:
 
 
 def _steps(x: Tensor) -> Tensor:
-    """Return Dx (N, 2, H, V) of x (N, H, V); 0 where there is no next pixel."""
+    """Return Dx (N, 2, H, W) of x (N, H, W); 0 where there is no next pixel."""
     return torch.stack((F.pad(x.diff(dim=1), (0, 0, 0, 1)), F.pad(x.diff(dim=2), (0, 1))), dim=1)
 
 
 def _steps_adjoint(p: Tensor) -> Tensor:
-    """Return Dᵀp (N, H, V) of p (N, 2, H, V)."""
+    """Return Dᵀp (N, H, W) of p (N, 2, H, W)."""
     down, right = F.pad(p[:, 0, :-1], (0, 0, 1, 1)), F.pad(p[:, 1, :, :-1], (1, 1))
     return -down.diff(dim=1) - right.diff(dim=2)

@@ -18,7 +18,7 @@ from tersense.cli.program import app
 
 OUTPUTS = {"out", "json", "plot"}
 
-# Good values, by metavar; each is a file or folder that `lay_out` of test_catalogue.py makes.
+# Good values, by metavar; each is a file or folder that `lay_out` of test_catalog.py makes.
 GOOD = {
     "IMAGE": "photo.png",
     "IMAGE…": "photo.png",
@@ -50,7 +50,7 @@ FOR_FOLDERS = {"sense": {"out": "new"}, "reconstruct": {"out": "new"}}
 # Values that look bad and are not: 0 switches something off, and some numbers may be any size.
 FINE = {
     "zero": {"noise", "seed", "seconds"},
-    "huge": {"seed", "seconds", "count", "most", "most_pixels", "epochs", "columns"},
+    "huge": {"seed", "seconds", "count", "most", "max_pixels", "epochs", "columns"},
 }
 
 

@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 import pytest
 
-from catalogue import CONTEXT, FOR_FOLDERS, bad_values, walk
+from catalog import CONTEXT, FOR_FOLDERS, bad_values, walk
 from conftest import build_small_imager
 from tersense.cli.program import main
 from tersense.export.base import export
@@ -46,14 +46,14 @@ device = "cpu"
 def lay_out(folder):
     """Make good inputs, and in `bad` what looks like them."""
     rng, imager = np.random.default_rng(1), build_small_imager()
-    picture = rng.integers(0, 256, (12, 20), dtype=np.uint8)
-    write_image(folder / "photo.png", picture)
+    image = rng.integers(0, 256, (12, 20), dtype=np.uint8)
+    write_image(folder / "photo.png", image)
     for name in ("pictures", "bad"):
         (folder / name).mkdir()
     for name in ("a.png", "b.png"):
-        write_image(folder / "pictures" / name, picture)
+        write_image(folder / "pictures" / name, image)
     write_model(folder / "small.safetensors", imager)
-    measured = imager.sense(picture)
+    measured = imager.sense(image)
     measured.save(folder / "y.tsm")
     np.savetxt(folder / "table.csv", measured.values.reshape(16, -1).T, "%d", ",")
     export("c", imager, folder / "export")
