@@ -9,7 +9,7 @@ from tersense.evaluation.metrics import psnr
 from tersense.io.figures import draw_patterns
 from tersense.io.images import PHOTOGRAPH, read_image, write_image
 from tersense.training.config import build_config
-from tersense.training.loop import train
+from tersense.training.run import train
 
 parser = argparse.ArgumentParser(description="Train a small camera; about three minutes.")
 parser.add_argument("--epochs", type=int, default=30)

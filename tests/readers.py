@@ -20,7 +20,7 @@ from mutations import mutate
 from tersense.errors import TersenseError
 from tersense.experiments.curves import read_figures, read_training
 from tersense.export.base import export
-from tersense.io.images import read_image, write_image
+from tersense.io.images import read_image, silence_decoders, write_image
 from tersense.measurements.manifest import Manifest
 from tersense.measurements.measurements import Measurements
 from tersense.measurements.tables import read_measured
@@ -67,6 +67,7 @@ class Reader:
 
 def make_readers(folder: Path) -> dict[str, Reader]:
     """Make good files of every kind; what readers need beside them lies in the folder."""
+    silence_decoders()  # as every command does
     readers = {f"image {suffix}": _image_reader(suffix) for suffix in _PICTURES}
     readers["measurements"] = _measurement_reader()
     readers["model"] = _model_reader(folder)

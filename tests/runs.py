@@ -1,9 +1,12 @@
 """Small training runs: their settings, and what they leave."""
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
+from tersense.runtime.progress import Quiet
 from tersense.training.config import build_config
+from tersense.training.run import open_run
 
 
 def small_config(out, **changes):
@@ -57,3 +60,18 @@ def unrolled_config(out, **changes):
         section, name = key.split("__")
         tables[section][name] = value
     return build_config(tables)
+
+
+def train_until(config, last):
+    """Begin a training run and interrupt it before a step, without a last checkpoint."""
+    run = open_run(config, False, Quiet())
+    learn = run.loop.make_step()
+
+    def dying(locations):
+        if run.state.step == last:
+            raise KeyboardInterrupt
+        return learn(locations)
+
+    run.loop.make_step = lambda: dying
+    with pytest.raises(KeyboardInterrupt):
+        run.loop.run()

@@ -46,7 +46,7 @@ def test_spgl1_agrees_with_our_solver_and_puts_windows_in_their_places():
     image = np.ascontiguousarray(data.camera()[100:116, 200:224])
     patterns = random_patterns(16, 8)
     theirs, ours = Imager.untrained(patterns, "spgl1"), Imager.untrained(patterns, "bp")
-    y = ours.sense_planes(torch.from_numpy(image)[None])
+    y = ours.measure(torch.from_numpy(image)[None])
     estimates = [camera.capture(image)[0] for camera in (theirs, ours)]
     assert np.abs(estimates[0] - estimates[1]).mean() < 2  # a window out of place: above 20
     norms = [np.abs(_dct(e.reshape(2, 8, 3, 8).swapaxes(1, 2))).sum() for e in estimates]
@@ -59,7 +59,7 @@ def test_spgl1_agrees_with_our_solver_and_puts_windows_in_their_places():
 def test_spgl1_is_given_whole_windows_only():
     camera = Imager.untrained(random_patterns(4, 8), "spgl1")
     with pytest.raises(TersenseError, match="whole windows of 8×8"):
-        camera.estimate_planes(torch.zeros(1, 4, 2, 1), (12, 8))
+        camera.reconstruct_batch(torch.zeros(1, 4, 2, 1), (12, 8))
 
 
 def test_without_spgl1_the_others_are_compared_and_it_is_said(monkeypatch):

@@ -25,7 +25,7 @@ from tersense.experiments.tables import (
     recipe,
 )
 from tersense.io.images import write_image
-from tersense.training.run import Run
+from tersense.training.loop import Loop
 
 
 @pytest.fixture(scope="module")
@@ -188,7 +188,7 @@ def test_results_on_other_images_of_the_same_folder_are_not_mixed_in(folders, tm
     run_table("rates", options, lambda text: None, experiments)
     run_table("rates", options, lambda text: None, experiments)
     write_image({"train": train / "c.png", "test": test / "moon.png"}[which], data.camera())
-    with pytest.raises(TersenseError, match=r"other settings, data or protocol \(images\)"):
+    with pytest.raises(TersenseError, match=r"other settings, data or protocol \(pictures\)"):
         run_table("rates", options, lambda text: None, experiments)
 
 
@@ -254,12 +254,12 @@ def test_impossible_requests_are_one_line(folders, tmp_path, capsys, arguments):
 def test_an_interrupted_experiment_is_not_recorded_as_done(folders, tmp_path, monkeypatch):
     experiment = TABLES["rates"]()[0]
     options = quick(folders, tmp_path)
-    honest = Run._train_epoch
+    honest = Loop._run_epoch
 
     def interrupted(self, train_step, epoch, done, limit, stop):
-        return honest(self, train_step, epoch, done, limit, lambda: self.step >= 5)
+        return honest(self, train_step, epoch, done, limit, lambda: self.state.step >= 5)
 
-    monkeypatch.setattr(Run, "_train_epoch", interrupted)
+    monkeypatch.setattr(Loop, "_run_epoch", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run_experiment(experiment, options)
     assert not (tmp_path / experiment.name / "result.json").exists()

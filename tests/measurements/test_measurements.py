@@ -15,7 +15,9 @@ from safetensors.numpy import load_file
 
 import tersense
 from tersense.errors import TersenseError
-from tersense.measurements.measurements import Header, MeasuredValues, Measurements
+from tersense.measurements.measurements import MeasuredValues, Measurements
+from tersense.measurements.readout import Readout
+from tersense.measurements.tsm import Header
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 HEADER = Header(
@@ -67,7 +69,9 @@ def test_the_smallest_type_is_stored(tmp_path, low, high, stored):
 
 def test_files_of_the_first_version_stay_readable():
     y = Measurements.load(GOLDEN / "measurements-v1.tsm")
-    assert y.header == Header(5, 7, "RGB", 4, 2, 2, "0123456789abcdef" * 4, 9, 2.5, 1.5, 11, 1)
+    assert y.header == Header(
+        5, 7, "RGB", 4, 2, 2, "0123456789abcdef" * 4, Readout(9, 2.5, 1.5, 11)
+    )
     expected = np.arange(3 * 2 * 3 * 4) * 7 % 511 - 255
     np.testing.assert_array_equal(y.values.ravel(), expected)
     assert y.to_bytes() == (GOLDEN / "measurements-v1.tsm").read_bytes()
@@ -290,9 +294,9 @@ def test_bits_a_pixel_count_what_is_read_out():
 
 def test_a_readout_happens_once():
     coarse = measured().quantized(8, full_scale=300)
-    with pytest.raises(ValueError, match="with 8 bits before"):
+    with pytest.raises(ValueError, match=r"must begin with exact .* are 8 bits"):
         coarse.quantized(6, full_scale=300)
-    with pytest.raises(ValueError, match="before quantizing"):
+    with pytest.raises(ValueError, match="must begin with exact"):
         coarse.with_noise(1.0)
 
 
@@ -301,8 +305,17 @@ def test_noise_that_no_integer_holds_is_refused():
         measured().with_noise(1e11)
 
 
+def test_numpy_takes_measurements_for_their_values():
+    y = measured()
+    assert np.array_equal(np.asarray(y), y.values)
+    assert np.asarray(y, dtype=np.float64).dtype == np.float64
+    copied = np.array(y)
+    copied[:] = 0
+    assert y.values.any()
+
+
 def test_measurements_show_their_shape():
-    assert repr(measured()) == "<Measurements 3×3×4 of 20×30 L>"
+    assert repr(measured()) == "<Measurements 3×3×4 of 30×20 L>"
 
 
 def test_measured_values_are_real_finite_numbers_or_missing():
@@ -310,7 +323,7 @@ def test_measured_values_are_real_finite_numbers_or_missing():
     assert MeasuredValues(values, HEADER).missing == 0
     values[0, 0, :3] = np.nan
     assert MeasuredValues(values, HEADER).missing == 3 / 36
-    with pytest.raises(ValueError, match=r"shape \(3, 3, 4\), not float64 of \(3, 4\)"):
+    with pytest.raises(ValueError, match=r"shape \(3, 3, 4\), got float64 of \(3, 4\)"):
         MeasuredValues(values[0], HEADER)
     with pytest.raises(ValueError, match="int64"):
         MeasuredValues(np.zeros(HEADER.shape, np.int64), HEADER)

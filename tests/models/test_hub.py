@@ -73,7 +73,7 @@ def test_a_folder_holds_the_camera(small_imager, tmp_path):
 
 
 def test_the_card_tells_geometry_figures_and_license(small_imager, tmp_path):
-    images = tmp_path / "pictures"
+    images = tmp_path / "images"
     images.mkdir()
     write_image(images / "one.png", PICTURE)
     results = [evaluate_folder(small_imager, images, stride) for stride in (None, 4)]

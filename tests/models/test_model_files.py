@@ -414,6 +414,6 @@ def test_a_network_for_any_rate_uses_the_first_patterns(small_imager, monkeypatc
 
 
 def test_devices_that_are_not_there_are_told_in_one_line():
-    with pytest.raises(TersenseError, match="no device is called 'gpu'; use auto, cpu or cuda"):
+    with pytest.raises(TersenseError, match="device must be auto, cpu or cuda, got 'gpu'"):
         tersense.load("block-r10", device="gpu")
     assert tersense.load("block-r10", device="auto").device.type in ("cpu", "cuda")

@@ -10,6 +10,7 @@ from scipy.linalg import null_space
 from scipy.optimize import linprog, minimize
 from skimage import data
 
+from tersense.errors import TersenseError
 from tersense.evaluation.protocols import evaluate_folder, reconstruct_overlapping, score_image
 from tersense.io.images import write_image
 from tersense.models.imager import Imager
@@ -273,7 +274,7 @@ class TestUntrainedImager:
                 imager.estimate(imager.sense(image))
 
     def test_an_unknown_method_is_refused(self):
-        with pytest.raises(ValueError, match="'lasso' is not known; use one of bp, tv"):
+        with pytest.raises(TersenseError, match="no reconstructor is called 'lasso'; known: bp"):
             Imager.untrained(random_patterns(16, 8), "lasso")
 
     def test_real_images_converge_without_a_warning(self):

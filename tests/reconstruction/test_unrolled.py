@@ -117,7 +117,7 @@ def test_a_nested_camera_works_at_lower_rates_and_others_do_not():
     assert nested.rows == 6
     y = nested.sense(image)
     whole = small_imager(nested=True)  # finds out the rate from the measurements
-    whole.reconstructor = nested.reconstructor
+    whole.camera.reconstructor = nested.reconstructor
     np.testing.assert_array_equal(whole.reconstruct(y), nested.reconstruct(y))
     with pytest.raises(TersenseError, match=r"works at rate 0\.25 only"):
         small_imager().at_rate(0.1)
@@ -144,7 +144,7 @@ def test_patterns_that_are_all_zero_are_as_good_as_absent():
 
 def test_random_rates_take_first_patterns_low_and_high():
     torch.manual_seed(0)
-    masks = [some_first_rows(torch.ones(512, 1, 1))[:, 0, 0] for _ in range(300)]
+    masks = [some_first_rows(torch.ones(512, 1, 1), 0.02)[:, 0, 0] for _ in range(300)]
     counts = [int(mask.sum()) for mask in masks]
     assert all((mask[:count] == 1).all() for mask, count in zip(masks, counts, strict=True))
     assert min(counts) < 15
@@ -238,11 +238,11 @@ def test_a_training_does_not_start_from_another_network():
 
 @pytest.mark.parametrize("wrong", [{"phases": 0}, {"channels": 5000}])
 def test_impossible_sizes_are_refused(wrong):
-    with pytest.raises(TersenseError, match="use 1 to 64 phases and 1 to 1024 channels"):
+    with pytest.raises(TersenseError, match="must be at least 1 and at most"):
         UnrolledOptions(**wrong)
 
 
 @pytest.mark.parametrize("overlaps", [0, 4])
 def test_measurements_correct_each_other_one_to_three_windows_away(overlaps):
-    with pytest.raises(TersenseError, match=rf"overlaps = {overlaps} is not possible; use 1, 2 or"):
+    with pytest.raises(TersenseError, match=rf"at least 1 and at most 3, got {overlaps}"):
         UnrolledOptions(overlaps=overlaps)

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from processes import call_in_fork
 from reference import sense_by_windows
-from tersense.sensing import exact as kernels
 from tersense.sensing.additions import AddOnlySensor
 
 
@@ -185,17 +184,3 @@ def test_threads_work_after_a_fork():
 def test_other_images_are_refused(image):
     with pytest.raises(TypeError, match="2-D uint8"):
         AddOnlySensor(np.ones((1, 2, 2), np.int8), 2)(image)
-
-
-def test_a_lack_of_memory_ends_the_work_of_all_threads():
-    image, index = np.zeros((64, 64), np.uint8), np.array([0, 0])
-    image.flags.writeable = False
-    too_large = kernels._Layout(stride=32, lead=0, halo=0, depth=1, pitch=2, size=1 << 48)
-    offsets, chunks, out = (
-        np.empty(0, np.int32),
-        np.empty((0, 3), np.int64),
-        np.empty((1, 2, 2), np.int16),
-    )
-    task = image, too_large, offsets, chunks, index, 0, out
-    with pytest.raises(MemoryError):
-        kernels._lead(np.zeros(48, np.int64), 2, 2, task)

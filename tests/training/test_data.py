@@ -318,7 +318,7 @@ def test_patches_of_a_wrong_type_or_shape_are_refused(tmp_path, refused, patches
 
 def test_patches_smaller_than_the_crop_are_refused(tmp_path, refused):
     path = write_hdf5(tmp_path / "a.h5", np.zeros((3, 8, 7), np.uint8))
-    with refused("8×7", "data.crop"):
+    with refused("7×8", "data.crop"):
         open_images(path, crop=8)
 
 

@@ -12,7 +12,13 @@ from skimage import data
 
 import tersense
 from processes import wait_until_there
-from runs import assert_equal_weights, small_config, unrolled_config, weights_of
+from runs import (
+    assert_equal_weights,
+    small_config,
+    train_until,
+    unrolled_config,
+    weights_of,
+)
 from tersense.cli.program import main
 from tersense.errors import TersenseError
 from tersense.evaluation.protocols import score_image
@@ -333,21 +339,6 @@ def test_frozen_patterns_stay_while_the_network_learns(tmp_path):
     assert (camera.phi == early).all()
     free = train(small_config(tmp_path / "free", train__epochs=3)).phi
     assert (free != early).any()
-
-
-def train_until(config, last):
-    """Begin a training run and interrupt it before a step, without a last checkpoint."""
-    run = open_run(config, False, Quiet())
-    learn = run.loop.make_step()
-
-    def dying(locations):
-        if run.state.step == last:
-            raise KeyboardInterrupt
-        return learn(locations)
-
-    run.loop.make_step = lambda: dying
-    with pytest.raises(KeyboardInterrupt):
-        run.loop.run()
 
 
 @pytest.mark.parametrize("stride", [8, 4])

@@ -171,7 +171,7 @@ def build_page(studio: Studio) -> gr.Blocks:
                         wrong = _slider("wrong")
                 with gr.Row():
                     tsm = gr.DownloadButton("↓ Measurements (.tsm)", size="md", elem_id="tsm")
-                    png = gr.DownloadButton("↓ ImageArray (.png)", size="md", elem_id="png")
+                    png = gr.DownloadButton("↓ Image (.png)", size="md", elem_id="png")
         cards = gr.HTML(elem_id="cards", padding=False)
         with gr.Row():
             with gr.Column(min_width=280):

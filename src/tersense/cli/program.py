@@ -51,6 +51,9 @@ def _options(
         raise typer.BadParameter(
             f"{context.invoked_subcommand} runs in one process; start it without torchrun"
         )
+    from tersense.io.images import silence_decoders
+
+    silence_decoders()
 
 
 app.command()(demo)

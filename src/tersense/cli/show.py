@@ -25,7 +25,7 @@ def demo(
 
     facts, image = run_demo(load_model(model), out)
     show_facts("A photograph, sensed and given back", facts)
-    output.print(f"ImageArray: {image}")
+    output.print(f"Image: {image}")
 
 
 def models() -> None:

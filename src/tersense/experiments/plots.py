@@ -62,7 +62,7 @@ def plot_methods(result: dict[str, Any], path: Path) -> None:
         ratios = [method["ratio"]["median"] for method in methods]
         axis.bar_label(bars, [f"{r:,.{0 if r >= 10 else 1}f}×" for r in ratios], padding=2)
         title = f"{case['protocol']}, {case['side']}² pixels, {case['windows']} windows"
-        axis.set(title=title, xlabel="seconds an image, one thread", xscale="log")
+        axis.set(title=title, xlabel="seconds per image, one thread", xscale="log")
         axis.set_xlim(min(seconds) / 3, 8 * max(seconds))  # room for the labels
         axis.grid(axis="x", alpha=0.3)
     _save(figure, path)

@@ -34,10 +34,11 @@ def written_whole(path: str | Path) -> Iterator[Path]:
     try:
         path = path.resolve()  # a link stays, the file that it names is written
         partial = _partial_name(path)
-        partial.touch(exist_ok=False)  # with the permissions of any new file
+        partial.touch(0o600, exist_ok=False)
         yield partial
         with partial.open("rb") as file:
             os.fsync(file.fileno())
+        partial.chmod(_usual_mode(path))
         partial.replace(path)
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or one_line(error)
@@ -59,8 +60,9 @@ def folder_written_whole(path: str | Path) -> Iterator[Path]:
     try:
         path = path.resolve()
         partial = _partial_name(path)
-        partial.mkdir()
+        partial.mkdir(0o700)
         yield partial
+        partial.chmod(_usual_mode(path) | 0o700 | (_usual_mode(path) & 0o044) >> 2)
         partial.replace(path)  # takes the place of an empty folder, but of no other
     except OSError as error:
         raise TersenseError(f"cannot write {path}: {error.strerror or one_line(error)}") from error
@@ -71,6 +73,18 @@ def folder_written_whole(path: str | Path) -> Iterator[Path]:
 
 def _partial_name(path: Path) -> Path:
     return path.with_name(f"{_PARTIAL}{secrets.token_hex(8)}{path.suffix}")
+
+
+def _usual_mode(path: Path) -> int:
+    """Return the permissions of the file that is replaced, or those of any new file beside it."""
+    if path.is_file():
+        return stat.S_IMODE(path.stat().st_mode)
+    probe = _partial_name(path)
+    probe.touch()  # the umask can only be read by setting it, which other threads would see
+    try:
+        return stat.S_IMODE(probe.stat().st_mode)
+    finally:
+        probe.unlink()
 
 
 def remove_partials(folder: Path) -> None:

@@ -125,6 +125,9 @@ def _known(content: Any) -> dict[str, Any]:
             f"its format {content['format']} is newer than {FORMAT}, the newest known here; "
             "update tersense"
         )
+    counts = content.get("nonzeros_per_pattern")
+    if not isinstance(counts, list) or len(counts) != 2:
+        raise ValueError(f"its nonzeros_per_pattern must be two numbers, got {counts!r}")
     return {f.name: content[_KEYS.get(f.name, f.name)] for f in fields(Manifest)}
 
 

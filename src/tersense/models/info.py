@@ -21,7 +21,8 @@ def describe(imager: Imager) -> dict[str, str]:
     facts = {
         "patterns": f"{m} of {window}×{window} pixels, every {patterns.stride} ({kind})",
         "rate": f"{patterns.rate:.4g} measurements per pixel",
-        "non-zeros": f"{_range(nonzeros.min(), nonzeros.max())} a pattern, {patterns.density:.2%}",
+        "non-zeros": f"{_range(nonzeros.min(), nonzeros.max())} per pattern, "
+        f"{patterns.density:.2%}",
         "arithmetic per window": f"{patterns.nonzeros:,} additions; dense: {dense:,} multiply-adds",
         "arithmetic per pixel": f"{patterns.nonzeros / patterns.stride**2:.2f} additions; "
         f"dense: {dense / patterns.stride**2:.0f} multiply-adds",
