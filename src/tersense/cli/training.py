@@ -70,6 +70,9 @@ def reproduce(
     protocol: Annotated[
         str, typer.Option("--protocol", metavar="P", help="own, overlapping or both.")
     ] = "both",
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", min=0, help="Of each training run.")
+    ] = 0,
     quick: Annotated[
         bool, typer.Option("--quick", help="Everything small: to see that it works.")
     ] = False,
@@ -97,26 +100,26 @@ def reproduce(
         raise typer.BadParameter(f"--protocol is one of {', '.join(PROTOCOLS)}, not {protocol}")
     options = Options(
         train_folder, tuple(test_folders), out, epochs, seconds, stride, parallel, device, quick,
-        tuple(only or ()), protocol,
+        tuple(only or ()), protocol, seed,
     )  # fmt: skip
     with _exit_code_of_signal():
         result = run_table(table, options, lambda text: output.print(text, markup=False))
-    text = to_markdown(result)
-    write_json(out / f"{table}.json", result)
-    with written_whole(out / f"{table}.md") as partial:
+    text, stem = to_markdown(result), out / (f"{table}-seed{seed}" if seed else table)
+    write_json(f"{stem}.json", result)
+    with written_whole(f"{stem}.md") as partial:
         partial.write_text(text, encoding="utf-8")
     output.print(text.split("\n## ")[0], markup=False)
-    output.print(f"{out / table}.md and .json hold all of it")
+    output.print(f"{stem}.md and .json hold all of it")
     # The figures are safe, should there be no matplotlib.
     from tersense.experiments.plots import plot_table, plot_training
 
-    plot_table(result, out / f"{table}.png")
+    plot_table(result, Path(f"{stem}.png"))
     trained = [out / row["name"] for row in result["rows"] if "steps" in row]
     runs = [run for run in trained if (run / "metrics.jsonl").exists()]
     if runs:
-        plot_training(runs, out / f"{table}-training.png")
-    learned = f", {out / table}-training.png how it was learned" if runs else ""
-    output.print(f"{out / table}.png shows it{learned}")
+        plot_training(runs, Path(f"{stem}-training.png"))
+    learned = f", {stem}-training.png how it was learned" if runs else ""
+    output.print(f"{stem}.png shows it{learned}")
 
 
 @contextlib.contextmanager

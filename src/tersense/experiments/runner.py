@@ -69,7 +69,7 @@ def run_table(
     return {
         "table": table,
         "rows": [
-            {"name": e.name, "label": e.label, "published": list(e.published), **results[e.name]}
+            {"name": options.folder(e).name, "label": e.label, "published": list(e.published), **results[e.name]}
             for e in experiments
         ],
     }
@@ -178,7 +178,7 @@ def _hash_images(source: Path, contents: bool) -> str:
 
 
 def _result_path(experiment: Experiment, options: Options) -> Path:
-    return options.out / experiment.name / "result.json"
+    return options.folder(experiment) / "result.json"
 
 
 def _read_result(experiment: Experiment, options: Options) -> dict[str, Any]:

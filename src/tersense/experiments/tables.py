@@ -64,6 +64,7 @@ class Options:
         quick: Everything small: to see that it works, not to compare.
         only: Names of the rows to run; none for all.
         protocol: Which figures to measure: own, overlapping or both.
+        seed: Of the training runs; results of different seeds lie side by side.
     """
 
     train: Path
@@ -77,6 +78,11 @@ class Options:
     quick: bool = False
     only: tuple[str, ...] = ()
     protocol: str = "both"
+    seed: int = 0
+
+    def folder(self, experiment: Experiment) -> Path:
+        """Return where the results of an experiment go."""
+        return self.out / (experiment.name + (f"-seed{self.seed}" if self.seed else ""))
 
 
 def _learned(rate: float, density: float, **published: Any) -> Experiment:
@@ -132,6 +138,7 @@ def _ablations() -> list[Experiment]:
         Experiment("l2", "ℓ2 = 0.001, as the paper states", {"train": {"l2": 0.001}}),
         Experiment("learned-scale", "a learned scale, not α", {"sensing": {"scale": "learned"}}),
         Experiment("fresh", "new patches every epoch", {"data": {"fresh": True}}),
+        Experiment("float32", "float32, not bfloat16", {"train": {"precision": "float32"}}),
         replace(_frozen(0.05, 0.2), label="patterns frozen after 1/5 (epoch 10 of 50)"),
         replace(_frozen(0.05, 0.5), label="patterns frozen after 1/2 (epoch 25 of 50)"),
     ]  # fmt: skip
@@ -179,7 +186,8 @@ def recipe(experiment: Experiment, options: Options) -> Config:
         "reconstructor": {},
         "data": {"train": str(options.train)},
         "train": {
-            "out": str(options.out / experiment.name),
+            "out": str(options.folder(experiment)),
+            "seed": options.seed,
             "epochs": options.epochs,
             "lr_decay_epochs": max(1, options.epochs // 10),
             "seconds": options.seconds,
