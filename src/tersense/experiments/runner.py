@@ -69,10 +69,15 @@ def run_table(
     return {
         "table": table,
         "rows": [
-            {"name": options.folder(e).name, "label": e.label, "published": list(e.published), **results[e.name]}
+            {
+                "name": options.folder(e).name,
+                "label": e.label,
+                "published": list(e.published),
+                **results[e.name],
+            }
             for e in experiments
         ],
-    }
+    }  # fmt: skip
 
 
 def _check(options: Options) -> None:
