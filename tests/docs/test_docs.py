@@ -205,12 +205,12 @@ def test_examples_run(script, tmp_path):
 
 
 def test_the_command_reference_is_the_programs_help():
-    path = DOCS / "tools" / "commands.py"
+    path = ROOT / "tools" / "commands.py"
     spec = importlib.util.spec_from_file_location("commands", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     current = module.PAGE.read_text(encoding="utf-8")
-    assert current == module.describe_commands(), "run python docs/tools/commands.py"
+    assert current == module.describe_commands(), "run python tools/commands.py"
 
 
 def test_the_zoo_page_states_each_models_figures():
