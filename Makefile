@@ -68,6 +68,7 @@ audit: .venv/.core
 # Material tells on every build that it will be kept up until May 2027; we know.
 docs: .venv/.docs
 	$(BIN)/python tools/commands.py
+	$(BIN)/python tools/reference.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 .venv/.core: pyproject.toml constraints.txt
