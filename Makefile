@@ -1,12 +1,14 @@
 # make demo      senses and reconstructs a photograph, after setting everything up
 # make test      checks style and types and runs the tests
+# make lint      only checks style and types
 # make coverage  runs the tests and tells which lines and branches of src they reach
 # make mutants   changes ternary, sensing and measurements in every small way; a test should notice
 # make kills     kills a training run 50 times, resumes it and compares (about 15 minutes)
 # make fuzz      feeds 100,000 damaged files to everything that reads files (about 20 minutes)
 # make soak      holds the page and the batch commands under load: 5,000 requests and images
 # make audit     looks up the pinned dependencies in the advisory database (needs the network)
-# make docs      builds the documentation to site/
+# make docs      writes the reference pages and builds the documentation to site/
+# make dist      builds the source distribution and the wheel in dist/, and tries the wheel
 # make setup     only sets up: leaves .venv/bin/tersense
 # make tools     installs what the tests run besides Python: simulator, synthesizer, compilers, browser
 
@@ -15,7 +17,7 @@ BIN := .venv/bin
 TOOLS := iverilog yosys gcc arm-none-eabi-gcc qemu-system-arm chromium
 PACKAGES := iverilog yosys gcc libc6-dev make gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm chromium
 
-.PHONY: demo test coverage mutants kills fuzz fuzz-guided soak audit docs setup tools
+.PHONY: demo test lint coverage mutants kills fuzz fuzz-guided soak audit docs dist setup tools
 
 demo: setup
 	$(BIN)/tersense demo -o demo
@@ -31,11 +33,13 @@ tools:
 	echo "installing:$$missing"; export DEBIAN_FRONTEND=noninteractive; \
 	apt-get update -qq && apt-get install -y -qq --no-install-recommends $(PACKAGES) > /dev/null
 
-test: tools .venv/.test
+test: tools lint
+	$(BIN)/python -m pytest -n 2
+
+lint: .venv/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n 2
 
 kills: .venv/.test
 	$(BIN)/python tests/long/kills.py --kills 50
@@ -67,8 +71,17 @@ audit: .venv/.core
 
 # Material tells on every build that it will be kept up until May 2027; we know.
 docs: .venv/.docs
-	$(BIN)/python docs/tools/commands.py
+	$(BIN)/python tools/commands.py
+	$(BIN)/python tools/reference.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+# The wheel is built from the source distribution, so both are tried: it lies before the checkout on
+# the path, and the demo needs its models and images.
+dist: .venv/.dist
+	rm -rf dist build/wheel
+	$(BIN)/python -m build
+	$(BIN)/python -m pip install --quiet --no-deps --target build/wheel dist/*.whl
+	PYTHONPATH=build/wheel $(BIN)/python -m tersense demo -o build/demo
 
 .venv/.core: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tersense needs Python 3.11 or newer: make PYTHON=python3.11 …")'
@@ -86,4 +99,8 @@ docs: .venv/.docs
 
 .venv/.docs: .venv/.core
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	@touch $@
+
+.venv/.dist: .venv/.core
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dist]'
 	@touch $@

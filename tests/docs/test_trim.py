@@ -8,7 +8,7 @@ import numpy as np
 from tersense.sensing.patterns import random_patterns
 
 spec = importlib.util.spec_from_file_location(
-    "trim", Path(__file__).parents[2] / "docs" / "tools" / "trim.py"
+    "trim", Path(__file__).parents[2] / "tools" / "trim.py"
 )
 tool = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(tool)

@@ -32,6 +32,8 @@ class Readout:
         seed: Of that noise.
 
     Example:
+        >>> import numpy as np
+        >>> from tersense import Readout
         >>> readout = Readout.covering(1000, bits=4)
         >>> readout.apply(np.array([0, 100, -999]))
         array([ 0,  1, -7], dtype=int32)

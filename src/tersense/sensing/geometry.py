@@ -1,6 +1,6 @@
 """Where the windows of an image lie, and how a large image is cut into tiles.
 
-An image of H×W pixels has ⌈H/S⌉×⌈B/S⌉ windows of B×B pixels. Window (i, j) starts at pixel
+An image of H×W pixels has ⌈H/S⌉×⌈W/S⌉ windows of B×B pixels. Window (i, j) starts at pixel
 (i·S − (B−S)/2, j·S − (B−S)/2); pixels outside the image add nothing.
 
 A tile is a rectangle of windows. It is reconstructed together with a halo of windows around it, of

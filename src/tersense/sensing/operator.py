@@ -35,6 +35,8 @@ class SensingOperator:
             operator itself does not use it: scaling belongs to the reconstruction.
 
     Example:
+        >>> import torch
+        >>> from tersense.sensing import SensingOperator
         >>> operator = SensingOperator(torch.ones(1, 2, 2), stride=2)
         >>> operator.forward(torch.ones(4, 5))
         tensor([[[4., 4., 2.],

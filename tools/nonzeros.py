@@ -1,6 +1,6 @@
 """Draw PSNR against the number of non-zeros, from the table in results.md.
 
-    python docs/tools/nonzeros.py
+    python tools/nonzeros.py
 
 It writes docs/images/nonzeros.png.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 
-DOCS = Path(__file__).parent.parent
+DOCS = Path(__file__).parents[1] / "docs"
 
 
 def main() -> None:

@@ -1,9 +1,9 @@
 """Measure what missing measurements cost: PSNR against their share.
 
-Beside the estimate that `reconstruct` makes (`reconstruction.missing`) stands the plain way, the
+Beside the estimate that `reconstruct` makes (`reconstruction.gaussian`) stands the plain way, the
 mean gray in their place.
 
-Example: python benchmarks/missing.py -m paper-r25
+Example: python tools/bench_missing.py -m paper-r25
 """
 
 import argparse
@@ -34,7 +34,7 @@ def main() -> None:
     """Print a Markdown table for one image."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("-m", "--model", default="paper-r25")
-    parser.add_argument("--picture", type=Path, default=PHOTOGRAPH)
+    parser.add_argument("--image", type=Path, default=PHOTOGRAPH)
     options = parser.parse_args()
     imager, image = tersense.load(options.model), read_gray(options.image)
     y = imager.sense(image)

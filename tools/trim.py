@@ -1,6 +1,6 @@
 """Cut the margin of a lapped camera's windows and keep 5 % of the weights: a smaller model file.
 
-    python docs/tools/trim.py MODEL.safetensors 62 PHOTOGRAPHS -o SMALLER.safetensors
+    python tools/trim.py MODEL.safetensors 62 PHOTOGRAPHS -o SMALLER.safetensors
 
 Weights in the margin go; of the others those go whose loss, says the gradient over some crops of
 the photographs, is felt least. `lapped-r04` and `lapped-r50` were cut from 64×64 to 62×62 pixels.

@@ -5,7 +5,7 @@ Dense encoders of the same Φ run beside it, plain C compiled with the same opti
 SysTick ticks every 40 ns, which is fine enough to tell the count exactly. An instruction is not a
 cycle: the emulator has no model of time. A loop of known length checks the counting in every run.
 
-Example: python benchmarks/firmware.py -m paper-r25
+Example: python tools/bench_firmware.py -m paper-r25
 Needs: gcc-arm-none-eabi, libnewlib-arm-none-eabi, qemu-system-arm
 """
 

@@ -1,4 +1,4 @@
-"""Write docs/commands.md from the program's own help: `python docs/tools/commands.py`."""
+"""Write docs/commands.md from the program's own help: `python tools/commands.py`."""
 
 import re
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import typer
 
 from tersense.cli.program import app
 
-PAGE = Path(__file__).parents[1] / "commands.md"
+PAGE = Path(__file__).parents[1] / "docs" / "commands.md"
 _HEAD = """\
 # Commands
 

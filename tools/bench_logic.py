@@ -1,11 +1,11 @@
 """Measure the exported Verilog encoder: clocks per window, cells on ECP5 and iCE40, clock rate.
 
 Clocks are counted in a simulation (Icarus Verilog) that checks every measurement; cells are those
-of Yosys. A dense 8-bit encoder of the same size (dense.v, random weights) runs beside it. Where
-nextpnr is there, designs are also placed and routed, and the clock rate is its estimate, for ECP5
-in the slowest speed grade.
+of Yosys. A dense 8-bit encoder of the same size (bench_dense.v, random weights) runs beside it.
+Where nextpnr is there, designs are also placed and routed, and the clock rate is its estimate, for
+ECP5 in the slowest speed grade.
 
-Example: python benchmarks/logic.py -m paper-r25
+Example: python tools/bench_logic.py -m paper-r25
 Needs: iverilog, yosys; optionally nextpnr-ecp5 and nextpnr-ice40 (or those of YoWASP)
 """
 
@@ -127,7 +127,7 @@ def dense_design(patterns: Patterns, macs: int, out: Path) -> Design:
     folder.mkdir()
     for source in ("tersense_counter.v", "tersense_rom.v", "testbench.v"):
         shutil.copy(RTL / source, folder)
-    shutil.copy(Path(__file__).parent / "dense.v", folder)
+    shutil.copy(Path(__file__).parent / "bench_dense.v", folder)
     values = {"window": window, "rows": m, "macs": macs, "bits": DENSE_BITS, "top": DENSE_BITS - 1}
     (folder / "encoder.v").write_text(ENCODER.format(**values))
     weights = np.random.default_rng(0).integers(-127, 128, (m, window**2))
