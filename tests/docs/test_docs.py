@@ -149,7 +149,8 @@ def workplace(tmp_path, monkeypatch):
     """Work in an empty folder that has the configurations, with a registry of its own."""
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     monkeypatch.chdir(tmp_path)
-    recon.find_reconstructor("mlp")  # which registers all of ours
+    for name in recon._BUILT_IN:  # a module registers its classes only when first imported
+        recon.find_reconstructor(name)
     monkeypatch.setattr(recon, "_registry", dict(recon._registry))
     return tmp_path
 
