@@ -31,6 +31,7 @@ from tersense.models.info import describe
 from tersense.models.zoo import names
 from tersense.reconstruction import base as recon
 from tersense.training.config import build_config
+from test_structure import LEVEL, MODULES, imports_of, room_of
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -162,7 +163,8 @@ def workplace(tmp_path, monkeypatch):
     """Work in an empty folder that has the configurations, with a registry of its own."""
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     monkeypatch.chdir(tmp_path)
-    recon.find_reconstructor("mlp")  # which registers all of ours
+    for name in recon._BUILT_IN:  # a module registers its classes only when first imported
+        recon.find_reconstructor(name)
     monkeypatch.setattr(recon, "_registry", dict(recon._registry))
     return tmp_path
 
@@ -255,3 +257,38 @@ def test_the_site_asks_no_other_host(site):
         assert not fetched.findall(page.read_text(encoding="utf-8")), page
     for sheet in site.rglob("*.css"):
         assert not re.findall(r"(?:url\(|@import)\s*[\"']?https?://", sheet.read_text("utf-8"))
+
+
+def read_walks():
+    """Return the modules of each walk on the architecture page, in order."""
+    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    walks = re.split(r"^## The way of ", page, flags=re.MULTILINE)[1:]
+    row = re.compile(r"^\| \[`([\w/]+)\.py`\]\(\.\./src/tersense/\1\.py\) \|", re.MULTILINE)
+    return [[f"tersense.{path.replace('/', '.')}" for path in row.findall(walk)] for walk in walks]
+
+
+@pytest.mark.parametrize("walk", read_walks(), ids=["image", "training step"])
+def test_the_walks_go_down_and_visit_a_module_once(walk):
+    assert len(walk) > 20
+    assert set(walk) <= set(MODULES)
+    assert len(walk) == len(set(walk))
+    floors = [LEVEL[room_of(module)] for module in walk]
+    assert floors == sorted(floors, reverse=True)
+    for number, module in enumerate(walk):
+        source = MODULES[module].read_text(encoding="utf-8")
+        assert not imports_of(source) & set(walk[:number]), f"{module} looks back up"
+
+
+def test_the_architecture_page_names_every_package():
+    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    drawing = (DOCS / "images" / "architecture.svg").read_text(encoding="utf-8")
+    for package in LEVEL:
+        assert f"| `{package}` |" in page
+        assert f">{package}<" in drawing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_into_the_repository_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
