@@ -332,6 +332,14 @@ def test_the_page_in_a_browser(browser, address, tmp_path):
     page.close()
 
 
+def expect_nothing_shown(page):
+    """Nothing of the image before is left that could be taken for the next one's."""
+    expect(page.locator(SHOWN)).to_have_count(0)
+    expect(page.locator("#figures")).to_have_text("No result. Pick or upload an image.")
+    for download in ("#tsm", "#png"):
+        expect(page.locator(download)).to_be_disabled()
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -348,16 +356,28 @@ def test_a_bad_upload_gives_a_readable_message(browser, address, tmp_path, conte
     assert page.locator(SHOWN).count() > 8
     page.locator("#upload input").set_input_files(tmp_path / "photo.png")
     expect(page.get_by_text(message).first).to_be_visible(timeout=60_000)
-    # Nothing of the image before is left that could be taken for this one's.
-    expect(page.locator(SHOWN)).to_have_count(0)
-    expect(page.locator("#figures")).to_have_text("No result. Pick or upload an image.")
-    for download in ("#tsm", "#png"):
-        expect(page.locator(download)).to_be_disabled()
+    expect_nothing_shown(page)
     # And the next image is shown as ever.
     page.locator("#samples button").first.click()
     for download in ("#tsm", "#png"):
         expect(page.locator(download)).to_be_enabled(timeout=60_000)
     assert page.locator(SHOWN).count() > 8
+    page.close()
+
+
+def test_a_failed_reconstruction_leaves_nothing_of_the_one_before(
+    browser, address, tmp_path, tmp_path_factory
+):
+    write_image(tmp_path / "gone.png", data.astronaut()[:40, :50])
+    page = browser.new_page()
+    page.goto(address)
+    page.locator("#upload input").set_input_files(tmp_path / "gone.png")
+    expect(page.locator(".figures small").first).to_have_text("50×40 pixels", timeout=60_000)
+    for upload in list(tmp_path_factory.getbasetemp().glob("server*/**/gone.png")):
+        upload.unlink(missing_ok=True)  # pytest has a link to the same folder
+    page.locator("#rate").get_by_text("10 %").click()
+    expect(page.get_by_text("upload it again").first).to_be_visible(timeout=60_000)
+    expect_nothing_shown(page)
     page.close()
 
 
