@@ -21,12 +21,17 @@ from skimage import data
 import tersense.app.page
 import tersense.app.state
 from tersense.app.page import SAMPLES, Studio
-from tersense.app.state import capture, read_upload, stock_shelf
+from tersense.app.state import capture, explain, read_upload, stock_shelf
 from tersense.cli.program import main
 from tersense.evaluation.metrics import psnr
 from tersense.io.images import read_image, write_image
 from tersense.measurements.measurements import Measurements
 from tersense.models.files import write_model
+from tersense.models.imager import Imager
+from tersense.sensing.patterns import Patterns
+
+# Every value and image of a result.
+SHOWN = "#figures dd, #cards dd, #again img, #wrong img, #patterns img, #measured img"
 
 
 @pytest.fixture
@@ -48,6 +53,33 @@ def test_models_that_differ_in_rate_only_are_one_family_and_the_default_comes_fi
     ]
     assert Studio(shelf, tmp_path, 1).rates("lapped", "")[1] == "25 %"
     assert list(shelf["flex"]) == ["0.98 %", "3.9 %", "10 %", "25 %", "30 %", "50 %"]
+
+
+def test_every_built_in_family_says_what_it_is_for():
+    shelf = stock_shelf(["lapped-r25", "lapped-r04", "block-r10", "flex", "paper-r25"])
+    said = {family: explain(family, rates) for family, rates in shelf.items()}
+    assert said == {
+        "lapped": "Overlapping windows, best quality. 62×62 to 64×64 pixels, stride 32; "
+        "192 to 204 additions per measurement.",
+        "block": "Windows side by side, fewest additions. 32×32 pixels, stride 32; "
+        "51 additions per measurement.",
+        "flex": "One model for every sampling ratio. 32×32 pixels, stride 32; "
+        "51 additions per measurement.",
+        "paper": "The network of the 2017 paper. 32×32 pixels, stride 32; "
+        "51 additions per measurement.",
+    }
+
+
+def test_a_model_of_ones_own_is_explained_by_its_windows(small_imager):
+    additions = round(np.count_nonzero(small_imager.phi) / 16)
+    assert explain("small", {"25 %": small_imager}) == (
+        f"Your own model, windows side by side. 8×8 pixels, stride 8; "
+        f"{additions} additions per measurement."
+    )
+    lapped = Imager.untrained(Patterns(small_imager.phi, 4))
+    assert explain("mine", {"100 %": lapped}).startswith(
+        "Your own model, overlapping windows, any sampling ratio. 8×8 pixels, stride 4; "
+    )
 
 
 def test_two_models_of_one_name_are_both_on_offer(tmp_path, make_imager):
@@ -101,13 +133,18 @@ def test_pixels_are_counted_before_they_are_decoded(tmp_path, refused):
 
 def test_the_counts_are_those_of_the_image(small_imager):
     done = capture(small_imager, data.astronaut()[:20, :17])  # 3×3 windows, 3 channels
-    facts = {name: value for name, (value, _) in done.facts.items()}
+    quality, costs = done.quality, done.costs
     nonzeros = np.count_nonzero(small_imager.phi)
-    assert facts["Measurements"] == f"{16 * 9 * 3:,}"
-    assert facts["Arithmetic"] == f"{nonzeros * 27 / 1e3:.3g} k additions"
-    assert done.facts["Arithmetic"][1] == f"dense: {16 * 64 * 27 / 1e3:.3g} k multiply-adds"
-    assert facts["Readout"] == f"{16 * 27 * 2 / 1024:.1f} KiB"
-    assert facts["PSNR"] == f"{psnr(done.estimate, done.original):.2f} dB"
+    assert quality["Measurements per pixel"] == (
+        f"{16 * 9 / (20 * 17):.3f}",
+        f"of each color, {16 * 9 * 3:,} in all",
+    )
+    assert costs["Arithmetic"] == (
+        f"{nonzeros * 27 / 1e3:.3g} k additions",
+        f"dense: {16 * 64 * 27 / 1e3:.3g} k multiply-adds",
+    )
+    assert costs["Readout"][0] == f"{16 * 27 * 2 / 1024:.1f} KiB"
+    assert quality["PSNR"][0] == f"{psnr(done.estimate, done.original):.2f} dB"
 
 
 def test_a_broken_upload_becomes_a_message_on_the_page(studio, tmp_path):
@@ -115,6 +152,14 @@ def test_a_broken_upload_becomes_a_message_on_the_page(studio, tmp_path):
     with pytest.raises(gr.Error, match=r"broken\.png is not a readable image") as caught:
         studio.show(str(tmp_path / "broken.png"), "small", "25 %")
     assert str(tmp_path) not in caught.value.message
+
+
+def test_sheets_let_the_background_of_the_page_through(studio, tmp_path):
+    write_image(tmp_path / "photo.png", data.astronaut()[:40, :50])
+    *_, patterns, measured, _, _ = studio.show(str(tmp_path / "photo.png"), "small", "25 %")
+    for sheet in (patterns, measured):  # white paper would be a gap on a dark page
+        with Image.open(sheet) as image:
+            assert image.mode == "RGBA"
 
 
 def test_people_at_once_get_their_own_images(studio, tmp_path):
@@ -134,7 +179,7 @@ def test_people_at_once_get_their_own_images(studio, tmp_path):
     for guest in guests:
         guest.join()
     for path in paths:
-        (original, again), _, _, _, _, tsm, png = results[path]
+        (original, again), *_, tsm, png = results[path]
         np.testing.assert_array_equal(read_image(original), read_image(path))
         imager = studio.shelf["small"]["25 %"]
         np.testing.assert_array_equal(read_image(png), imager.reconstruct(Measurements.load(tsm)))
@@ -191,7 +236,7 @@ def address(tmp_path_factory):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "tersense", "app", "-m", "block-r25", "-m", "block-r10",
-               "--port", str(port), "--pixels", "20000"]  # fmt: skip
+               "-m", "paper-r25", "--port", str(port), "--pixels", "20000"]  # fmt: skip
     home = tmp_path_factory.mktemp("server")
     surroundings = {**os.environ, "TMPDIR": str(home)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=surroundings) as server:
@@ -237,7 +282,7 @@ def test_the_page_in_a_browser(browser, address, tmp_path):
     page.on("pageerror", lambda error: failed.append(str(error)))
 
     page.goto(address)  # a sample is there already
-    pixels = page.locator(".cards small").first
+    pixels = page.locator(".figures small").first
     width = 173  # 451×300, shrunk to 20,000 pixels
     expect(pixels).to_contain_text(f"{width}×115")
 
@@ -251,7 +296,8 @@ def test_the_page_in_a_browser(browser, address, tmp_path):
     expect(page.locator(".cards")).to_contain_text("block-r25")
     page.locator("#rate").get_by_text("10 %").click()
     expect(page.locator(".cards")).to_contain_text("block-r10")
-    assert page.locator(".cards dd").first.inner_text().endswith("dB")
+    assert page.locator(".figures dd").first.inner_text().endswith("dB")
+    expect(page.locator("#model")).to_contain_text("Windows side by side")
 
     handle = page.locator("#again .handle, #again [class*=handle], #again .outer").first
     before = page.locator("#again img").last.evaluate("e => getComputedStyle(e).clipPath")
@@ -274,11 +320,24 @@ def test_the_page_in_a_browser(browser, address, tmp_path):
         read_image(tmp_path / "cli.png"), read_image(tmp_path / "page.png")
     )
 
+    page.locator("#model input").click()
+    page.get_by_role("option", name="paper").click()
+    expect(page.locator("#model")).to_contain_text("The network of the 2017 paper")
+    expect(page.locator(".cards")).to_contain_text("paper-r25")
+
     assert {urlsplit(url).hostname for url in asked if not url.startswith(("data:", "blob:"))} == {
         "127.0.0.1"
     }
     assert not failed
     page.close()
+
+
+def expect_nothing_shown(page):
+    """Nothing of the image before is left that could be taken for the next one's."""
+    expect(page.locator(SHOWN)).to_have_count(0)
+    expect(page.locator("#figures")).to_have_text("No result. Pick or upload an image.")
+    for download in ("#tsm", "#png"):
+        expect(page.locator(download)).to_be_disabled()
 
 
 @pytest.mark.parametrize(
@@ -293,8 +352,56 @@ def test_a_bad_upload_gives_a_readable_message(browser, address, tmp_path, conte
     (tmp_path / "photo.png").write_bytes(content)
     page = browser.new_page()
     page.goto(address)
+    expect(page.locator("#tsm")).to_be_enabled(timeout=60_000)
+    assert page.locator(SHOWN).count() > 8
     page.locator("#upload input").set_input_files(tmp_path / "photo.png")
     expect(page.get_by_text(message).first).to_be_visible(timeout=60_000)
+    expect_nothing_shown(page)
+    # And the next image is shown as ever.
+    page.locator("#samples button").first.click()
+    for download in ("#tsm", "#png"):
+        expect(page.locator(download)).to_be_enabled(timeout=60_000)
+    assert page.locator(SHOWN).count() > 8
+    page.close()
+
+
+def test_a_failed_reconstruction_leaves_nothing_of_the_one_before(
+    browser, address, tmp_path, tmp_path_factory
+):
+    write_image(tmp_path / "gone.png", data.astronaut()[:40, :50])
+    page = browser.new_page()
+    page.goto(address)
+    page.locator("#upload input").set_input_files(tmp_path / "gone.png")
+    expect(page.locator(".figures small").first).to_have_text("50×40 pixels", timeout=60_000)
+    for upload in list(tmp_path_factory.getbasetemp().glob("server*/**/gone.png")):
+        upload.unlink(missing_ok=True)  # pytest has a link to the same folder
+    page.locator("#rate").get_by_text("10 %").click()
+    expect(page.get_by_text("upload it again").first).to_be_visible(timeout=60_000)
+    expect_nothing_shown(page)
+    page.close()
+
+
+def test_quality_slider_and_downloads_are_seen_on_a_laptop_without_scrolling(browser, address):
+    page = browser.new_page(viewport={"width": 1366, "height": 768})
+    page.goto(address)
+    expect(page.locator("#tsm")).to_be_enabled(timeout=60_000)
+    assert page.locator(".figures dt").all_inner_texts() == [
+        "PSNR",
+        "SSIM",
+        "Measurements per pixel",
+    ]
+    for part in (".figures", "#again img >> nth=0", "#tsm", "#png"):
+        expect(page.locator(part)).to_be_in_viewport(ratio=1)
+    page.close()
+
+
+def test_the_error_has_a_scale(browser, address):
+    page = browser.new_page(viewport={"width": 1366, "height": 768})
+    page.goto(address)
+    page.get_by_role("tab", name="Error").click()
+    expect(page.locator(".scale img")).to_be_in_viewport(ratio=1, timeout=60_000)
+    assert page.locator(".scale img").evaluate("image => image.naturalWidth") == 256
+    assert page.locator(".scale li").all_inner_texts() == ["0", "16", "32", "48", "64"]
     page.close()
 
 
@@ -302,6 +409,8 @@ def test_no_part_sticks_out_on_a_phone(browser, address):
     page = browser.new_page(viewport={"width": 390, "height": 844})
     page.goto(address)
     page.locator(".cards dd").first.wait_for(timeout=60_000)
+    page.get_by_role("tab", name="Error").click()
+    expect(page.locator(".scale img")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.close()
 

@@ -1,7 +1,10 @@
 """The web page (extra `app`): pick or upload an image, sense it, see what comes back."""
 
+import base64
 import contextlib
 import html
+import io
+import json
 import os
 import shutil
 import signal
@@ -10,13 +13,22 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tersense.app.state import MAX_BYTES, Capture, Shelf, capture, read_upload, stock_shelf
+from PIL import Image
+
+from tersense.app.state import MAX_BYTES, Shelf, capture, explain, read_upload, stock_shelf
 from tersense.errors import TersenseError, one_line
-from tersense.io.figures import draw_error, draw_measurements, draw_pattern_sheet
+from tersense.io.figures import (
+    FULL_SCALE,
+    color_bar_ticks,
+    draw_color_bar,
+    draw_error,
+    draw_measurements,
+    draw_pattern_sheet,
+)
 from tersense.io.images import PHOTOGRAPH, write_image
 
 # Before the import: nothing is told to anybody.
@@ -43,6 +55,23 @@ _INTRODUCTION = """
 <b class="minus">−1</b>, 0 or <b class="plus">+1</b>, and a network turns the sums back into the
 image.</p>
 </header>
+"""
+
+_NOTHING = "<p class='nothing'>No result. Pick or upload an image.</p>"
+# In the order of `Studio.show`. It happens in the browser, so that it never comes after the next
+# result.
+_CLEAR = f"""() => {{
+    const none = {{__type__: "update", value: null, interactive: false}};
+    return [null, null, {json.dumps(_NOTHING)}, "", null, null, none, none];
+}}"""
+_OFFER = """() => Array(2).fill({__type__: "update", interactive: true})"""
+# Some uploads fail before the server hears of them, because they are too large, say. So what is
+# shown is cleared when one begins.
+_TELL_OF_UPLOADS = """
+for (const kind of ["change", "drop"])
+    document.addEventListener(kind, event => {
+        if (event.target.closest("#upload")?.querySelector("input")) trigger("clear");
+    }, true);
 """
 
 
@@ -82,8 +111,8 @@ class Studio:
             "original": done.original,
             "reconstruction": done.estimate,
             "error": draw_error(done.estimate, done.original),
-            "patterns": draw_pattern_sheet(done.imager.phi),
-            "measurements": draw_measurements(done.measurements.values),
+            "patterns": draw_pattern_sheet(done.imager.phi, transparent=True),
+            "measurements": draw_measurements(done.measurements.values, transparent=True),
         }
         files = {name: folder / f"{stem}-{name}.png" for name in images}
         for name, pixels in images.items():
@@ -93,7 +122,8 @@ class Studio:
         return (
             (shown["original"], shown["reconstruction"]),
             (shown["original"], shown["error"]),
-            _cards(done, note),
+            _list("figures", done.quality) + _note(note),
+            _list("cards", done.costs),
             shown["patterns"],
             shown["measurements"],
             str(folder / f"{stem}.tsm"),
@@ -127,13 +157,16 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _cards(done: Capture, note: str) -> str:
-    cards = [
+def _list(kind: str, facts: Mapping[str, tuple[str, str]]) -> str:
+    items = [
         f"<div><dt>{name}</dt><dd>{html.escape(value)}</dd><small>{html.escape(beside)}</small></div>"
-        for name, (value, beside) in done.facts.items()
+        for name, (value, beside) in facts.items()
     ]
-    said = f"<p class='note'>The image was {html.escape(note)}.</p>" if note else ""
-    return f"{said}<dl class='cards'>{''.join(cards)}</dl>"
+    return f"<dl class='{kind}'>{''.join(items)}</dl>"
+
+
+def _note(note: str) -> str:
+    return f"<p class='note'>The image was {html.escape(note)}.</p>" if note else ""
 
 
 def build_page(studio: Studio) -> gr.Blocks:
@@ -151,27 +184,31 @@ def build_page(studio: Studio) -> gr.Blocks:
                     height=120, object_fit="cover", allow_preview=False, selected_index=0,
                     interactive=False, buttons=[], elem_id="samples",
                 )  # fmt: skip
-                _caption("or upload one", f"gray or color, up to {_MEGABYTES} MB")
+                started = _caption(
+                    "or upload one", f"gray or color, up to {_MEGABYTES} MB", _TELL_OF_UPLOADS
+                )
                 upload = gr.File(
                     show_label=False, file_types=["image"], height=130, elem_id="upload"
                 )
                 model = gr.Dropdown(
                     list(studio.shelf), value=family, label="Model", filterable=False,
-                    elem_id="model",
+                    info=explain(family, studio.shelf[family]), elem_id="model",
                 )  # fmt: skip
                 share = gr.Radio(
-                    rates, value=rate, label="Rate: measurements for each pixel", elem_id="rate"
+                    rates, value=rate, label="Rate: measurements per pixel", elem_id="rate"
                 )
             with gr.Column(scale=5, min_width=280):
-                _caption("Move the slider", "left of it is the original; errors: black is none")
+                figures = gr.HTML(_NOTHING, elem_id="figures", padding=False)
                 with gr.Tabs():
                     with gr.Tab("Reconstruction"):
+                        _caption("Move the slider", "left of it is the original")
                         again = _slider("again")
                     with gr.Tab("Error"):
+                        gr.HTML(_color_bar(), padding=False)
                         wrong = _slider("wrong")
                 with gr.Row():
-                    tsm = gr.DownloadButton("↓ Measurements (.tsm)", size="md", elem_id="tsm")
-                    png = gr.DownloadButton("↓ Image (.png)", size="md", elem_id="png")
+                    tsm = _download("↓ Measurements (.tsm)", "tsm")
+                    png = _download("↓ Image (.png)", "png")
         cards = gr.HTML(elem_id="cards", padding=False)
         with gr.Row():
             with gr.Column(min_width=280):
@@ -180,7 +217,7 @@ def build_page(studio: Studio) -> gr.Blocks:
             with gr.Column(min_width=280):
                 _caption("The measurements", "a small image for each pattern, middle gray is 0")
                 measured = _image("measured")
-        shown = [again, wrong, cards, patterns, measured, tsm, png]
+        shown = [again, wrong, figures, cards, patterns, measured, tsm, png]
         # The latest wish counts: whoever changes the rate twice need not wait for the first.
         work: dict[str, Any] = {
             "fn": studio.show, "inputs": [chosen, model, share], "outputs": shown,
@@ -194,29 +231,54 @@ def build_page(studio: Studio) -> gr.Blocks:
         def take(path: str) -> tuple[str, Any]:
             return path, gr.Gallery(selected_index=None)
 
-        def offer(family: str, before: str) -> Any:
+        def offer(family: str, before: str) -> tuple[Any, Any]:
             rates, rate = studio.rates(family, before)
-            return gr.Radio(rates, value=rate)
+            info = explain(family, studio.shelf[family])
+            return gr.Radio(rates, value=rate), gr.Dropdown(info=info)
 
         quick: dict[str, Any] = {"queue": False, "show_progress": "hidden",
                                  "api_visibility": "private"}  # fmt: skip
-        page.load(**work)
-        gallery.select(pick, None, [chosen, upload], **quick).then(**work)
-        upload.upload(take, upload, [chosen, gallery], **quick).success(**work)
-        model.input(offer, [model, share], share, **quick).then(**work)
-        share.input(**work)
+        clear: dict[str, Any] = {"fn": None, "js": _CLEAR, "outputs": shown, **quick}
+        started.clear(**clear)
+        for done in (
+            page.load(**work),
+            gallery.select(pick, None, [chosen, upload], **quick).then(**work),
+            upload.upload(take, upload, [chosen, gallery], **quick).success(**work),
+            model.input(offer, [model, share], [share, model], **quick).then(**work),
+            share.input(**work),
+        ):
+            done.failure(**clear)
+            done.success(None, js=_OFFER, outputs=[tsm, png], **quick)
     page.queue(default_concurrency_limit=_AT_ONCE, max_size=50)
     built: gr.Blocks = page
     return built
 
 
-def _caption(text: str, more: str = "") -> gr.HTML:
-    return gr.HTML(f"<h2>{text} <small>{more}</small></h2>", padding=False)
+def _caption(text: str, more: str = "", script: str | None = None) -> gr.HTML:
+    words = f"<h2>{text} <small>{more}</small></h2>"
+    return gr.HTML(words, padding=False, js_on_load=script)
+
+
+def _color_bar() -> str:
+    """Return the scale of the error map; the numbers are text, to be read on any background."""
+    file = io.BytesIO()
+    Image.fromarray(draw_color_bar(256, numbers=False)).save(file, "PNG")
+    bar = base64.b64encode(file.getvalue()).decode()
+    ticks = "".join(f"<li>{tick}</li>" for tick in color_bar_ticks())
+    return (
+        f"<div class='scale'><h2>Error <small>in gray levels, {FULL_SCALE} or more in the lightest "
+        f"color</small></h2><div><img src='data:image/png;base64,{bar}' alt='color bar'>"
+        f"<ol>{ticks}</ol></div></div>"
+    )
 
 
 def _slider(name: str) -> gr.ImageSlider:
     return gr.ImageSlider(show_label=False, interactive=False, max_height=520, elem_id=name,
                           buttons=["fullscreen"])  # fmt: skip
+
+
+def _download(label: str, name: str) -> gr.DownloadButton:
+    return gr.DownloadButton(label, size="md", interactive=False, elem_id=name)
 
 
 def _image(name: str) -> gr.Image:

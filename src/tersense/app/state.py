@@ -3,7 +3,7 @@
 import math
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,12 @@ from tersense.models.zoo import ALIASES, load, names
 
 MAX_BYTES = 20 * 2**20  # of an upload
 MAX_PIXELS = 40_000_000  # of an upload, before it is shrunk
+_PURPOSES = {  # of the built-in families; their windows and additions are looked up
+    "lapped": "Overlapping windows, best quality",
+    "block": "Windows side by side, fewest additions",
+    "flex": "One model for every sampling ratio",
+    "paper": "The network of the 2017 paper",
+}
 _RATES = (0.01, 0.04, 0.1, 0.25, 0.3, 0.5)  # offered of models that work at any rate
 
 Shelf = dict[str, dict[str, Imager]]
@@ -52,6 +58,35 @@ def _at_rates(imager: Imager) -> list[Imager]:
     if not imager.reconstructor.any_rate:
         return [imager]
     return [*(imager.at_rate(rate) for rate in _RATES if rate < 0.999 * imager.rate), imager]
+
+
+def explain(family: str, rates: Mapping[str, Imager]) -> str:
+    """Say in one line what a family on the shelf is: its purpose, windows and additions."""
+    imagers = list(rates.values())
+    one = imagers[0]
+    overlap = one.patterns.stride < one.patterns.window
+    laid = "overlapping windows" if overlap else "windows side by side"
+    purpose = f"Your own model, {laid}"
+    if all(imager.name in names() for imager in imagers):
+        purpose = _PURPOSES.get(family, f"Built in, {laid}")
+    elif one.reconstructor.any_rate:
+        purpose += ", any sampling ratio"
+    windows, strides, additions = (
+        sorted(set(values))
+        for values in zip(
+            *((i.patterns.window, i.patterns.stride, round(i.patterns.additions_per_measurement))
+              for i in imagers),
+            strict=True,
+        )
+    )  # fmt: skip
+    return (
+        f"{purpose}. {_span([f'{window}×{window}' for window in windows])} pixels, "
+        f"stride {_span(strides)}; {_span(additions)} additions per measurement."
+    )
+
+
+def _span(values: Sequence[object]) -> str:
+    return f"{values[0]}" if len(values) == 1 else f"{values[0]} to {values[-1]}"
 
 
 def read_upload(path: str | Path, max_pixels: int) -> tuple[ImageArray, str]:
@@ -105,20 +140,26 @@ class Capture:
     reconstruction_seconds: float
 
     @property
-    def facts(self) -> dict[str, tuple[str, str]]:
-        """Return the figures that matter: name → value, and what to hold it against."""
+    def quality(self) -> dict[str, tuple[str, str]]:
+        """Return how good it is, and from how little: name → value, and what else to know."""
+        likeness, y = ssim(self.estimate, self.original), self.measurements
+        height, width = self.original.shape[:2]
+        each = "" if self.original.ndim == 2 else "of each color, "
+        return {
+            "PSNR": (f"{psnr(self.estimate, self.original):.2f} dB", f"{width}×{height} pixels"),
+            "SSIM": ("–" if math.isnan(likeness) else f"{likeness:.4f}", "1 would be the same"),
+            "Measurements per pixel": (f"{y.per_pixel:.3f}", f"{each}{y.values.size:,} in all"),
+        }
+
+    @property
+    def costs(self) -> dict[str, tuple[str, str]]:
+        """Return what it takes: name → value, and what to hold it against."""
         patterns, y = self.imager.patterns, self.measurements
         windows = y.values.size // len(patterns)  # of all channels
         dense = patterns.phi.size * windows
         stored, as_float = (patterns.storage_bytes[form] for form in ("CSC", "float32"))
         size = round(y.bits_per_pixel * self.original.size / 8)
-        likeness = ssim(self.estimate, self.original)
-        height, width = self.original.shape[:2]
-        each = "" if self.original.ndim == 2 else " of each color"
         return {
-            "PSNR": (f"{psnr(self.estimate, self.original):.2f} dB", f"{width}×{height} pixels"),
-            "SSIM": ("–" if math.isnan(likeness) else f"{likeness:.4f}", "1 would be the same"),
-            "Measurements": (f"{y.values.size:,}", f"{y.per_pixel:.3f} per pixel{each}"),
             "Arithmetic": (
                 f"{_short(patterns.nonzeros * windows)} additions",
                 f"dense: {_short(dense)} multiply-adds",

@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 from tersense.evaluation.metrics import psnr, ssim
-from tersense.io.figures import draw_error, draw_patterns, draw_sheet
+from tersense.io.figures import ERROR_CAPTION, draw_error, draw_patterns, draw_sheet
 from tersense.io.files import make_folder
 from tersense.io.images import PHOTOGRAPH, ImageArray, read_image, write_image
 from tersense.models.imager import Imager
@@ -55,7 +55,7 @@ def draw_demo(imager: Imager, photograph: ImageArray, again: ImageArray) -> Imag
     images = [
         ("original", photograph),
         (f"from {imager.patterns.rate:.0%} measurements, {psnr(again, photograph):.2f} dB", again),
-        ("error, black for none", draw_error(again, photograph)),
+        (f"{ERROR_CAPTION}, black for none", draw_error(again, photograph)),
     ]
     width = sum(image.shape[1] for _, image in images) + 2 * 12
     caption = (
