@@ -1,13 +1,12 @@
 """Reconstruct the same measurements by deepinv's solvers and by our network.
 
-pip install 'tersense[deepinv]'
+.venv/bin/pip install -c constraints.txt -e '.[deepinv]'
 python examples/deepinv_solvers.py [OUT.png]
 """
 
 import sys
 import time
 
-import deepinv as dinv
 import numpy as np
 import torch
 
@@ -16,6 +15,8 @@ from tersense.evaluation.metrics import psnr
 from tersense.interop.deepinv import TernaryPhysics, TernaryReconstructor
 from tersense.io.figures import draw_sheet
 from tersense.io.images import PHOTOGRAPH, read_gray, to_pixels, write_image
+
+import deepinv as dinv  # isort: skip (behind ours, which lets it load beside a CPU build of torch)
 
 SIZE = 128
 torch.set_num_threads(1)  # the images are small; more threads only wait for each other

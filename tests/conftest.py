@@ -15,16 +15,6 @@ from tersense.reconstruction.mlp import MlpOptions, MlpReconstructor
 from tersense.sensing.geometry import Geometry
 from tersense.sensing.patterns import Patterns
 
-# deepinv imports torchvision, whose compiled part may not load beside a CPU torch. Declaring the
-# two operators that it then misses is enough; neither is ever called.
-try:
-    import torchvision  # noqa: F401
-except RuntimeError:
-    for name in ("nms", "qnms"):
-        torch.library.define(
-            f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-        )
-
 # Small tensors gain nothing from more threads and lose much on a busy machine.
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the processes that tests start
 torch.set_num_threads(1)

@@ -1,5 +1,7 @@
 """What goes wrong: files and settings that cannot be used, and requests to stop."""
 
+from pathlib import Path
+
 
 class TersenseError(ValueError):
     """Say in one line what came, what is allowed and what to do.
@@ -9,6 +11,10 @@ class TersenseError(ValueError):
 
     def __init__(self, message: str = "") -> None:
         super().__init__("".join(c if c.isprintable() else " " for c in message))
+
+
+class TersenseWarning(UserWarning):
+    """Something was done that the user may not have meant."""
 
 
 class AlreadyToldError(TersenseError):
@@ -31,3 +37,10 @@ def one_line(error: BaseException) -> str:
     """Return what an error says, short and without line breaks."""
     text = " ".join(str(error).split())
     return text[:300] or type(error).__name__
+
+
+def install_hint(extra: str) -> str:
+    """Return the command that installs an extra: in a clone, that of its own environment."""
+    if (Path(__file__).parents[2] / "pyproject.toml").is_file():
+        return f".venv/bin/pip install -c constraints.txt -e '.[{extra}]'"
+    return f"pip install 'tersense[{extra}]'"

@@ -20,7 +20,7 @@ from typing import Any
 from PIL import Image
 
 from tersense.app.state import MAX_BYTES, Shelf, capture, explain, read_upload, stock_shelf
-from tersense.errors import TersenseError, one_line
+from tersense.errors import TersenseError, install_hint, one_line
 from tersense.io.figures import (
     FULL_SCALE,
     color_bar_ticks,
@@ -37,7 +37,7 @@ os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 try:
     import gradio as gr
 except ImportError as error:
-    raise TersenseError("the web page needs gradio: pip install 'tersense[app]'") from error
+    raise TersenseError(f"the web page needs gradio: {install_hint('app')}") from error
 
 SAMPLES = [PHOTOGRAPH, *map(PHOTOGRAPH.with_name, ("coffee.jpg", "camera.png"))]
 _SECONDS_KEPT = 3600  # of uploads and results

@@ -8,6 +8,7 @@ import typer
 
 # Modules that import torch are imported inside the commands, so that --help answers at once.
 from tersense.cli.options import DeviceOption, JsonOption, PlotOption
+from tersense.errors import install_hint
 
 bench_app = typer.Typer(help="Measure speed: ratios, side by side in one run.")
 
@@ -63,12 +64,13 @@ def bench_reconstruct(
         list[str] | None,
         typer.Option("--model", "-m", metavar="MODEL", help="May be repeated. Default: built-in."),
     ] = None,
-    device: DeviceOption = "cpu",
+    device: DeviceOption = "auto",
     threads: Annotated[
         int, typer.Option("--threads", metavar="N", min=1, max=1024, help="Of the CPU.")
     ] = 2,
     most: Annotated[
-        int, typer.Option("--most", metavar="SIDE", min=256, help="The largest image to time.")
+        int,
+        typer.Option("--max", "--most", metavar="SIDE", min=256, help="The largest image to time."),
     ] = 4096,
     json: JsonOption = None,
     quick: Annotated[bool, typer.Option("--quick", help="Small and short.")] = False,
@@ -85,9 +87,10 @@ def bench_reconstruct(
 
     if json:
         require_json_target(json)
+    chosen = choose_device(device)
     with ProgressDisplay() as display:
         result = bench_reconstruction(
-            models or names(), choose_device(device), threads, most, quick, display.track
+            models or names(), chosen, threads, most, quick, display.track
         )
     rows = [
         [case["model"], f"{case['side']}²", f"{case['seconds']['float32']:.4f}",
@@ -98,7 +101,7 @@ def bench_reconstruct(
     ]  # fmt: skip
     head = ["model", "image", "f32, s", "bf16, s", "yardsticks", "ns/pixel", "MiB"]
     title = f"Reconstruction of gray images, {result['device']}"
-    show_table(title + (f", {threads} threads" if device == "cpu" else ""), head, rows)
+    show_table(title + (f", {threads} threads" if chosen.type == "cpu" else ""), head, rows)
     output.print(
         "f32, bf16: seconds in float32 and bfloat16. yardsticks: float32 over one 3×3 convolution "
         "of 64 to 64 channels on 256×256, in turns. MiB: peak memory."
@@ -188,7 +191,7 @@ def bench_methods(
     for method in result["cases"][0]["methods"]:
         output.print(f"{method['name']}: {method['about']}")
     for name in result["missing"]:
-        output.print(f"{name} is not installed: pip install 'tersense[baselines]'")
+        output.print(f"{name} is not installed: {install_hint('baselines')}")
     if json:
         write_json(json, result)
     if plot:

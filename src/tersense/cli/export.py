@@ -2,19 +2,17 @@
 
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
-from tersense.cli.options import ModelOption, RateOption
+from tersense.cli.options import ModelOption, RateOption, load_model, out_option
 
 # Modules that import torch are imported inside the commands, so that --help answers at once.
 
 export_app = typer.Typer(help="Write a camera out for hardware and other runtimes.")
 
-OutOption = Annotated[
-    Path, typer.Option("--out", "-o", metavar="DIR", help="A new or empty folder.")
-]
+OutOption = Annotated[Path, out_option("DIR", "A new or empty folder.")]
 
 
 def run_export(kind: str, model: str, rate: float | None, out: Path, **options: Any) -> None:
@@ -22,10 +20,8 @@ def run_export(kind: str, model: str, rate: float | None, out: Path, **options: 
     from tersense.cli.console import output, show_facts, show_table
     from tersense.export.base import export
     from tersense.models.info import COST_HEAD, cost_rows
-    from tersense.models.zoo import load
 
-    imager = load(model)
-    imager = imager if rate is None else imager.at_rate(rate)
+    imager = load_model(model, rate, "cpu")
     manifest, facts = export(kind, imager, out, **options)
     show_table(f"{imager.name} as {kind}", COST_HEAD, cost_rows(imager.patterns))
     if facts:
@@ -77,7 +73,7 @@ def export_patterns(
     model: ModelOption = "default",
     rate: RateOption = None,
     camera: Annotated[
-        str,
+        Literal["array", "single"],
         typer.Option("--camera", help="array: a detector for each window; single: one for all."),
     ] = "array",
     mirrors: Annotated[

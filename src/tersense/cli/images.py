@@ -10,12 +10,14 @@ import typer
 
 from tersense.cli.export import parse_size
 from tersense.cli.options import (
+    DepthOption,
     DeviceOption,
     JsonOption,
     ModelOption,
     PrecisionOption,
     RateOption,
     load_model,
+    out_option,
 )
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ def sense(
     ],
     out: Annotated[
         Path,
-        typer.Option("--out", "-o", metavar="Y.tsm", help="Measurement file; for many, a folder."),
+        out_option("Y.tsm", "Measurement file; for many, a folder."),
     ],
     model: ModelOption = "default",
     rate: RateOption = None,
@@ -58,7 +60,8 @@ def sense(
         typer.Option("--noise", metavar="SIGMA", help="Model a noisy sensor; in pixel values."),
     ] = 0.0,
     seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the noise.")] = 0,
-    device: DeviceOption = "cpu",
+    depth: DepthOption = None,
+    device: DeviceOption = "auto",
 ) -> None:
     """Take the measurements of images, gray or color, of any size.
 
@@ -82,7 +85,7 @@ def sense(
         imager.threads = 1  # each reader senses what it has read: one image a core
 
     def take(path: Path) -> "Measurements":
-        return imager.sense(read_image(path), bits, noise, seed)
+        return imager.sense(read_image(path, depth=depth), bits, noise, seed)
 
     def work(measurements: Any, target: Path) -> None:
         make_folder(target.parent)
@@ -103,9 +106,7 @@ def reconstruct(
     measured: Annotated[
         list[Path], typer.Argument(metavar="Y.tsm…", help="Measurement files, or folders of them.")
     ],
-    out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="OUT.png", help="The image; or a folder.")
-    ],
+    out: Annotated[Path, out_option("OUT.png", "The image; or a folder.")],
     manifest: Annotated[
         Path | None,
         typer.Option(
@@ -126,7 +127,7 @@ def reconstruct(
             "--model", "-m", metavar="MODEL", help="Default: the built-in with the file's patterns."
         ),
     ] = None,
-    device: DeviceOption = "cpu",
+    device: DeviceOption = "auto",
     precision: PrecisionOption = "float32",
 ) -> None:
     """Give images back from their measurements.
@@ -177,7 +178,7 @@ def reconstruct(
 def evaluate(
     folder: Annotated[
         Path,
-        typer.Argument(metavar="DIR", help="A folder of images, or an HDF5 file of `patches`."),
+        typer.Argument(metavar="DIR", help="Images: a folder, a file, or an HDF5 file of patches."),
     ],
     model: ModelOption = "default",
     rate: RateOption = None,
@@ -189,13 +190,19 @@ def evaluate(
             help="The paper's protocol: sense overlapping windows every S pixels, average.",
         ),
     ] = None,
+    color: Annotated[
+        bool,
+        typer.Option("--color", help="Sense every channel; PSNR over all of them. Default: gray."),
+    ] = False,
     json: JsonOption = None,
-    device: DeviceOption = "cpu",
+    device: DeviceOption = "auto",
     precision: PrecisionOption = "float32",
 ) -> None:
-    """Measure PSNR and SSIM on a folder of images, in gray, or on a file of patches.
+    """Measure PSNR and SSIM on images, in gray (luma) or in color, or on a file of patches.
 
     Example: tersense evaluate Set11 -m paper-r25 --stride 2 --json set11.json
+
+    Example: tersense evaluate photo.png --color
 
     Example: tersense evaluate patches.h5 -m paper-r25 --json patches.json
     """
@@ -208,7 +215,7 @@ def evaluate(
         require_json_target(json)
     imager = load_model(model, rate, device, precision)
     with ProgressDisplay(quiet=rank() > 0) as display:
-        result = evaluate_folder(imager, folder, stride, display.track)
+        result = evaluate_folder(imager, folder, stride, display.track, color)
     first(lambda: _show_evaluation(result, json))
 
 
@@ -226,7 +233,8 @@ def _show_evaluation(result: dict[str, Any], json: Path | None) -> None:
     show_table(title, ["image", "PSNR (dB)", "SSIM", "seconds"], rows)
     output.print(
         f"window {result['window']}, stride {result['stride']}: "
-        f"{result['measurements_per_pixel']:.4g} measurements per pixel"
+        f"{result['measurements_per_pixel']:.4g} measurements per pixel; "
+        + ("color, PSNR over all channels" if result["color"] else "gray (luma)")
     )
     if spread["exact"]:
         output.print(
@@ -237,6 +245,49 @@ def _show_evaluation(result: dict[str, Any], json: Path | None) -> None:
         output.print(f"PSNR of {len(images)} images: shares of them, not each; --json has each")
     if json:
         write_json(json, result)
+
+
+def compare(
+    image: Annotated[Path, typer.Argument(metavar="A", help="An image.")],
+    reference: Annotated[Path, typer.Argument(metavar="B", help="What it should be.")],
+    out: Annotated[
+        Path | None, out_option("MAP.png", "Also draw the absolute error, with its scale.")
+    ] = None,
+    depth: DepthOption = None,
+) -> None:
+    """Print PSNR and SSIM of one image against another of the same size.
+
+    Example: tersense compare again.png photo.png -o error.png
+    """
+    from tersense.cli.console import output, show_facts
+    from tersense.evaluation.metrics import psnr, ssim
+    from tersense.io.figures import draw_strip
+    from tersense.io.images import read_image, require_image_suffix, write_image
+
+    if out:
+        require_image_suffix(out)
+    one, other = (read_image(path, depth=depth) for path in (image, reference))
+    if one.shape != other.shape:
+        raise typer.BadParameter(
+            f"{image} must have the size and colors of {reference}, {_describe(other)}, "
+            f"got {_describe(one)}"
+        )
+    error = abs(one.astype(float) - other)
+    facts = {
+        "image": _describe(one) + (", PSNR over all channels" if one.ndim == 3 else ""),
+        "PSNR": f"{psnr(one, other):.2f} dB",
+        "SSIM": _text(ssim(one, other), 4),
+        "largest error": f"{error.max():.0f} gray levels",
+        "mean absolute error": f"{error.mean():.3f} gray levels",
+    }
+    show_facts(f"{image} against {reference}", facts)
+    if out:
+        write_image(out, draw_strip(other, [(f"{image.name}, {facts['PSNR']}", one)]))
+        output.print(f"Error map: {out}")
+
+
+def _describe(image: Any) -> str:
+    return f"{image.shape[1]}×{image.shape[0]}, {'gray' if image.ndim == 2 else 'color'}"
 
 
 def _choose_reader(

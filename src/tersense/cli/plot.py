@@ -1,21 +1,18 @@
 """The `plot` commands."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
+
+from tersense.cli.options import ModelOption, out_option
 
 # Modules that import torch are imported inside the commands, so that --help answers at once.
 
 plot_app = typer.Typer(help="Draw what was measured, and what the cameras look like.")
 
-PlotFile = Annotated[
-    Path, typer.Option("--out", "-o", metavar="FILE", help="The plot: .png, .svg or .pdf.")
-]
-ImageFile = Annotated[Path, typer.Option("--out", "-o", metavar="FILE.png", help="The image.")]
-OneModel = Annotated[
-    str, typer.Option("--model", "-m", metavar="MODEL", help="A built-in name or a model file.")
-]
+PlotFile = Annotated[Path, out_option("FILE", "The plot: .png, .svg or .pdf.")]
+ImageFile = Annotated[Path, out_option("FILE.png", "The image.")]
 
 
 @plot_app.command("training")
@@ -45,7 +42,8 @@ def plot_figures(
     ],
     out: PlotFile,
     against: Annotated[
-        str, typer.Option("--against", metavar="WHAT", help="rate or density.")
+        Literal["rate", "density"],
+        typer.Option("--against", metavar="WHAT", help="rate or density."),
     ] = "rate",
 ) -> None:
     """PSNR against rate or density.
@@ -65,7 +63,7 @@ def plot_figures(
 @plot_app.command("patterns")
 def plot_pattern_sheet(
     out: ImageFile,
-    model: OneModel = "default",
+    model: ModelOption = "default",
     columns: Annotated[
         int, typer.Option("--columns", metavar="N", min=1, help="Patterns a row.")
     ] = 16,
@@ -87,7 +85,7 @@ def plot_pattern_sheet(
 
 
 @plot_app.command("coverage")
-def plot_pattern_coverage(out: PlotFile, model: OneModel = "default") -> None:
+def plot_pattern_coverage(out: PlotFile, model: ModelOption = "default") -> None:
     """How often each pixel is used by a model's patterns.
 
     Example: tersense plot coverage -m paper-r25 -o coverage.png

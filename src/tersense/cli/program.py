@@ -3,6 +3,7 @@
 import io
 import os
 import sys
+import warnings
 from typing import Annotated, Any
 
 import typer
@@ -10,11 +11,11 @@ import typer
 from tersense import __version__
 from tersense.cli.bench import bench_app
 from tersense.cli.export import export_app
-from tersense.cli.images import evaluate, reconstruct, sense
+from tersense.cli.images import compare, evaluate, reconstruct, sense
 from tersense.cli.plot import plot_app
 from tersense.cli.show import demo, info, models, serve
 from tersense.cli.training import reproduce, train
-from tersense.errors import AlreadyToldError
+from tersense.errors import AlreadyToldError, TersenseWarning
 from tersense.runtime.device import keep_freed_memory
 
 # Modules that import torch are imported inside the commands, so that --help answers at once.
@@ -28,6 +29,7 @@ app = typer.Typer(
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
@@ -62,6 +64,7 @@ app.command()(info)
 app.command()(sense)
 app.command()(reconstruct)
 app.command()(evaluate)
+app.command()(compare)
 app.command()(train)
 app.command()(reproduce)
 app.command("app")(serve)
@@ -82,7 +85,10 @@ def main(arguments: list[str] | None = None) -> int:
     if "" in (sys.argv[1:] if arguments is None else arguments):
         return _fail("an argument is empty; if it came from a variable, the variable is not set")
     try:
-        return app(args=arguments, prog_name="tersense", standalone_mode=False) or 0
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", TersenseWarning)
+            warnings.showwarning = _show_warning
+            return app(args=arguments, prog_name="tersense", standalone_mode=False) or 0
     except _CLICK_ERROR as error:
         message = error.format_message()
         return _fail(message) if message else 2  # without a command, the help has been shown
@@ -99,7 +105,21 @@ def main(arguments: list[str] | None = None) -> int:
         return _fail(str(error) or type(error).__name__)
 
 
+def _show_warning(
+    message: Warning | str, category: type[Warning], *place: object, **more: object
+) -> None:
+    """Print a warning of ours as one line; those of libraries are for developers."""
+    if issubclass(category, TersenseWarning):
+        _print_line(f"note: {message}")
+
+
 def _fail(message: str, code: int = 2) -> int:
+    """Print an error and return the exit code."""
+    _print_line(message)
+    return code
+
+
+def _print_line(message: str) -> None:
     """Print one line of bearable length, without characters that a terminal would obey."""
     line = "".join(c if c.isprintable() else "?" for c in " ".join(message.split()))
     if len(line) > _LONGEST_LINE:
@@ -107,4 +127,3 @@ def _fail(message: str, code: int = 2) -> int:
     number = os.environ.get("RANK", "0")  # of a process that torchrun started
     who = "tersense" if number == "0" else f"tersense, process {number}"
     print(f"{who}: {line}", file=sys.stderr)
-    return code

@@ -5,13 +5,11 @@ from typing import Annotated
 
 import typer
 
-from tersense.cli.options import ModelOption, RateOption, load_model
+from tersense.cli.options import ModelOption, RateOption, load_model, out_option
 
 
 def demo(
-    out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="DIR", help="Where the results go.")
-    ] = Path("demo"),
+    out: Annotated[Path, out_option("DIR", "Where the results go.")] = Path("demo"),
     model: ModelOption = "default",
 ) -> None:
     """Sense and reconstruct a photograph that comes with the package.

@@ -4,11 +4,11 @@ import contextlib
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from tersense.cli.options import DeviceOption
+from tersense.cli.options import DeviceOption, out_option
 from tersense.errors import Interrupted
 
 # Modules that import torch are imported inside the commands, so that --help answers at once.
@@ -42,16 +42,14 @@ def train(
 
 def reproduce(
     table: Annotated[
-        str,
+        Literal["rates", "sparsity", "frozen", "comparison", "ablations"],
         typer.Argument(metavar="TABLE", help="rates, sparsity, frozen, comparison or ablations."),
     ],
     train_folder: Annotated[Path, typer.Option("--train", metavar="DIR", help="Training images.")],
     test_folders: Annotated[
         list[Path], typer.Option("--test", metavar="DIR", help="Test images; may be repeated.")
     ],
-    out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="DIR", help="Where results go.")
-    ] = Path("runs/reproduce"),
+    out: Annotated[Path, out_option("DIR", "Where results go.")] = Path("runs/reproduce"),
     epochs: Annotated[int, typer.Option("--epochs", metavar="N", help="Of each training.")] = 50,
     seconds: Annotated[
         float,
@@ -68,7 +66,8 @@ def reproduce(
         typer.Option("--only", metavar="ROW", help="Just this row, by its folder; repeatable."),
     ] = None,
     protocol: Annotated[
-        str, typer.Option("--protocol", metavar="P", help="own, overlapping or both.")
+        Literal["own", "overlapping", "both"],
+        typer.Option("--protocol", metavar="P", help="own, overlapping or both."),
     ] = "both",
     seed: Annotated[
         int, typer.Option("--seed", metavar="N", min=0, help="Of each training run.")
@@ -89,15 +88,11 @@ def reproduce(
     from tersense.cli.console import output
     from tersense.experiments.report import to_markdown
     from tersense.experiments.runner import run_table
-    from tersense.experiments.tables import PROTOCOLS, TABLES, Options
+    from tersense.experiments.tables import Options
     from tersense.io.files import write_json, written_whole
 
-    if table not in TABLES:
-        raise typer.BadParameter(f"no table is called {table}; there is: {', '.join(TABLES)}")
     if min(epochs, parallel, stride) < 1 or not 0 <= seconds < math.inf:
         raise typer.BadParameter("--epochs, --parallel and --stride are at least 1, --seconds 0")
-    if protocol not in PROTOCOLS:
-        raise typer.BadParameter(f"--protocol is one of {', '.join(PROTOCOLS)}, not {protocol}")
     options = Options(
         train_folder, tuple(test_folders), out, epochs, seconds, stride, parallel, device, quick,
         tuple(only or ()), protocol, seed,

@@ -4,10 +4,13 @@ Averages over a set are means of these numbers, never a number of pooled errors.
 """
 
 import math
+import warnings
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tersense.errors import TersenseWarning
 
 _SIGMA, _RADIUS = 1.5, 5
 
@@ -20,7 +23,7 @@ def psnr(estimate: NDArray[Any], reference: NDArray[Any], peak: float = 255.0) -
         reference: The same shape.
         peak: The largest possible pixel value.
     """
-    _check_shapes(estimate, reference)
+    _check(estimate, reference, peak)
     error = np.mean((estimate.astype(np.float64) - reference.astype(np.float64)) ** 2)
     return math.inf if error == 0 else float(10 * np.log10(peak**2 / error))
 
@@ -36,7 +39,7 @@ def ssim(estimate: NDArray[Any], reference: NDArray[Any], peak: float = 255.0) -
         reference: The same shape.
         peak: The largest possible pixel value.
     """
-    _check_shapes(estimate, reference)
+    _check(estimate, reference, peak)
     if min(reference.shape[:2]) <= 2 * _RADIUS:
         return math.nan
     a, b = estimate.astype(np.float64), reference.astype(np.float64)
@@ -62,8 +65,15 @@ def _blur(image: NDArray[np.float64]) -> NDArray[np.float64]:
     return image
 
 
-def _check_shapes(estimate: NDArray[Any], reference: NDArray[Any]) -> None:
+def _check(estimate: NDArray[Any], reference: NDArray[Any], peak: float) -> None:
     if estimate.shape != reference.shape:
         raise ValueError(
-            f"pictures of shape {estimate.shape} and {reference.shape} cannot be compared"
+            f"images must have one shape to be compared, got {estimate.shape} and {reference.shape}"
+        )
+    floats = estimate.dtype.kind == reference.dtype.kind == "f"
+    if peak == 255 and floats and 0 < np.max(reference, initial=0) <= 1:
+        warnings.warn(
+            "pixels between 0 and 1 are compared with a peak of 255; pass peak=1",
+            TersenseWarning,
+            stacklevel=3,
         )

@@ -24,7 +24,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from tersense.errors import TersenseError
 from tersense.evaluation.metrics import psnr, ssim
-from tersense.io.images import ImageArray, find_images, mirror_border, read_gray
+from tersense.io.images import ImageArray, find_images, mirror_border, read_gray, read_image
 from tersense.io.patches import is_patch_file, open_patches
 from tersense.runtime.distributed import share_out
 from tersense.runtime.progress import Track, quietly
@@ -141,9 +141,13 @@ def reconstruct_overlapping(
 
 
 def evaluate_folder(
-    camera: Camera, folder: str | Path, stride: int | None = None, track: Track = quietly
+    camera: Camera,
+    folder: str | Path,
+    stride: int | None = None,
+    track: Track = quietly,
+    color: bool = False,
 ) -> dict[str, Any]:
-    """Evaluate a camera on all images of a folder, in gray, or on a file of patches.
+    """Evaluate a camera on an image or all images of a folder, or on a file of patches.
 
     Several processes (`distributed`) share the images; each returns all figures.
 
@@ -154,6 +158,7 @@ def evaluate_folder(
         stride: None for the camera's own geometry; a number of pixels for the paper's overlapping
             protocol (the paper uses 2).
         track: Wraps the images to show progress.
+        color: Sense every channel of color images, PSNR over all of them; otherwise their luma.
 
     Returns:
         The figures of each image, their means and their spread, ready for JSON.
@@ -164,20 +169,28 @@ def evaluate_folder(
         name, read = named
         return score_image(camera, name, read(), stride)
 
-    scores = share_out(_named_images(source), score, track, "evaluating")
-    return summarize(camera, source.resolve().name, scores, stride)
+    if color and stride is not None:
+        raise TersenseError("the overlapping protocol is for gray images; leave --color out")
+    images = _named_images(source, color)
+    camera.capture(np.zeros((camera.geometry.window,) * 2, np.uint8))  # compiles what it needs
+    scores = share_out(images, score, track, "evaluating")
+    return summarize(camera, source.resolve().name, scores, stride, color)
 
 
-def _named_images(source: Path) -> list[tuple[str, Callable[[], ImageArray]]]:
+def _named_images(source: Path, color: bool) -> list[tuple[str, Callable[[], ImageArray]]]:
     """Return the names of the images in a folder or a file of patches, and how to read each."""
     if is_patch_file(source) and source.exists():
         with open_patches(source) as patches:
             every = np.concatenate(list(patches.blocks()))
         return [(str(n), partial(every.__getitem__, n)) for n in range(len(every))]
-    return [(path.stem, partial(read_gray, path)) for path in find_images(source)]
+    read = read_image if color else read_gray
+    paths = [source] if source.is_file() else find_images(source)
+    return [(path.stem, partial(read, path)) for path in paths]
 
 
-def summarize(camera: Camera, data: str, scores: list[Score], stride: int | None) -> dict[str, Any]:
+def summarize(
+    camera: Camera, data: str, scores: list[Score], stride: int | None, color: bool = False
+) -> dict[str, Any]:
     """Put scores into the form of `evaluate --json`."""
     taken, pixels = sum(s.measurements for s in scores), sum(s.pixels for s in scores)
     images = [
@@ -192,6 +205,7 @@ def summarize(camera: Camera, data: str, scores: list[Score], stride: int | None
         "window": camera.geometry.window,
         "stride": stride or camera.geometry.stride,
         "rate": camera.rate,
+        "color": color,
         "measurements_per_pixel": taken / pixels,
         "mean": {
             "psnr": _plain(np.mean([s.psnr for s in scores])),

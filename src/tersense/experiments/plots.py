@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tersense.errors import TersenseError
+from tersense.errors import TersenseError, install_hint
 from tersense.experiments.curves import PAPER, Curve, read_training, table_curves
 from tersense.experiments.tables import OVERLAPPING, OWN
 from tersense.io.files import written_whole
@@ -22,7 +22,7 @@ try:
     import matplotlib as mpl
     import matplotlib.ticker
 except ImportError as error:
-    raise TersenseError("plots need matplotlib: pip install 'tersense[plot]'") from error
+    raise TersenseError(f"plots need matplotlib: {install_hint('plot')}") from error
 
 
 def plot_sensing(result: dict[str, Any], path: Path) -> None:

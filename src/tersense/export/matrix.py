@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tersense.errors import TersenseError
+from tersense.errors import TersenseError, install_hint
 from tersense.export.base import Outcome
 from tersense.export.test_vectors import Vectors
 from tersense.io.figures import draw_pattern_sheet, draw_sheet
@@ -14,7 +14,7 @@ from tersense.models.imager import Imager
 try:
     from scipy.io import savemat
 except ImportError as error:
-    raise TersenseError("a .mat file needs scipy: pip install 'tersense[export]'") from error
+    raise TersenseError(f"a .mat file needs scipy: {install_hint('export')}") from error
 
 
 def write(imager: Imager, vectors: Vectors, folder: Path) -> Outcome:

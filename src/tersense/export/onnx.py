@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tersense.errors import TersenseError, one_line
+from tersense.errors import TersenseError, install_hint, one_line
 from tersense.export.base import Outcome
 from tersense.export.test_vectors import Vectors, photograph
 from tersense.models.imager import Imager
@@ -32,9 +32,7 @@ try:
     import onnxruntime
     import onnxscript  # noqa: F401 (torch's exporter needs it)
 except ImportError as error:
-    raise TersenseError(
-        f"exporting ONNX needs {error.name}: pip install 'tersense[export]'"
-    ) from error
+    raise TersenseError(f"exporting ONNX needs {error.name}: {install_hint('export')}") from error
 
 OPSET, IR_VERSION = 18, 9
 LARGEST_DIFFERENCE = 0.02  # of a pixel's value, between torch and onnxruntime

@@ -47,7 +47,7 @@ def write(
     """
     if not (1 <= width <= _LARGEST_SIDE and 1 <= height <= _LARGEST_SIDE):
         raise TersenseError(
-            f"pictures of {width}×{height} pixels: use 1 to {_LARGEST_SIDE} on each side"
+            f"image sides must be from 1 to {_LARGEST_SIDE} pixels, got {width}×{height}"
         )
     patterns = imager.patterns
     program = compile_program(patterns, lanes)
@@ -152,7 +152,7 @@ def _facts(details: dict[str, Any]) -> dict[str, str]:
     return {
         "adders": str(details["lanes"]),
         "clocks per window": f"{details['clocks_per_window']:,}",
-        f"pictures of {details['width']}×{details['height']}": f"{per_second:.1f} per second "
+        f"images of {details['width']}×{details['height']}": f"{per_second:.1f} per second "
         "with a clock of 100 MHz",
         "read-only memory": f"{stored / 8192:.1f} KiB",
         "accumulators": f"{summed / 8192:.1f} KiB of RAM",

@@ -6,6 +6,7 @@ deepinv's images lie between 0 and 1 and its operators have norm 1, so that its 
 same steps for all of them; `TernaryPhysics.scale` leads from there to the integers of a camera.
 """
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tersense.errors import TersenseError, one_line
+from tersense.errors import TersenseError, install_hint, one_line
 from tersense.measurements.measurements import Measurements
 from tersense.measurements.readout import Readout
 from tersense.models.imager import Imager
@@ -21,12 +22,25 @@ from tersense.reconstruction.solvers.least_squares import least_squares
 from tersense.sensing.operator import SensingOperator
 from tersense.sensing.patterns import Patterns
 
+# deepinv imports torchvision, whose compiled part may not load beside a CPU build of torch.
+# Declaring the two operators that it then misses is enough; neither is ever called here.
+try:
+    import torchvision  # noqa: F401
+except ImportError:  # deepinv says what it misses
+    pass
+except RuntimeError:
+    for _operator in ("nms", "qnms"):
+        with contextlib.suppress(RuntimeError):  # declared by somebody else
+            torch.library.define(
+                f"torchvision::{_operator}",
+                "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+            )
 try:
     from deepinv.models import Reconstructor
     from deepinv.physics import LinearPhysics, NoiseModel, ZeroNoise
 except ImportError as error:
     raise TersenseError(
-        f"interop.deepinv needs deepinv: pip install 'tersense[deepinv]' ({one_line(error)})"
+        f"interop.deepinv needs deepinv: {install_hint('deepinv')} ({one_line(error)})"
     ) from error
 except RuntimeError as error:  # torchvision was built for another torch
     raise TersenseError(

@@ -5,16 +5,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tersense.errors import TersenseError
+from tersense.errors import TersenseError, install_hint
 from tersense.sensing.operator import SensingOperator
 from tersense.sensing.patterns import Patterns
 
 try:
     from scipy.sparse.linalg import LinearOperator
 except ImportError as error:
-    raise TersenseError(
-        "a LinearOperator needs scipy: pip install 'tersense[baselines]'"
-    ) from error
+    raise TersenseError(f"a LinearOperator needs scipy: {install_hint('baselines')}") from error
 
 
 class TernaryOperator(LinearOperator):  # type: ignore[misc]
@@ -64,5 +62,5 @@ class TernaryOperator(LinearOperator):  # type: ignore[misc]
     def _columns(self, matrix: NDArray[np.floating], shape: tuple[int, ...]) -> Tensor:
         """Return the columns of a matrix as images or measurements of the operator's type."""
         if np.iscomplexobj(matrix):
-            raise TypeError("pictures and measurements are real; take real and imaginary parts")
+            raise TypeError("images and measurements are real; take real and imaginary parts")
         return torch.from_numpy(np.ascontiguousarray(matrix.T, self.dtype)).view(-1, *shape)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, _imaging
 
-from tersense.errors import TersenseError, one_line
+from tersense.errors import TersenseError, TersenseWarning, one_line
 from tersense.io.files import written_whole
 
 ImageArray = NDArray[np.uint8]
@@ -27,6 +27,8 @@ SUFFIXES = frozenset(
 )
 
 
+_MAX_SAMPLE_VALUE = 281  # a tag of TIFF
+_DEEP = "tersense: 16 bits per channel"
 # Only these decoders see a file: others (PostScript!) would run programs on it.
 _FORMATS = ("PNG", "JPEG", "WEBP", "TIFF", "BMP", "GIF", "PPM")
 
@@ -59,24 +61,43 @@ def find_images(folder: str | Path) -> list[Path]:
     return found
 
 
-def read_image(path: str | Path, max_pixels: int | None = None) -> ImageArray:
+def read_image(
+    path: str | Path, max_pixels: int | None = None, depth: int | None = None
+) -> ImageArray:
     """Read an image as uint8, (H, W) in gray or (H, W, 3) in color.
 
-    Palettes are resolved, transparency is dropped, 16-bit gray keeps its upper 8 bits, and the
-    orientation that a camera noted is applied.
+    Palettes are resolved and the orientation that a camera noted is applied. What is lost (bits
+    beyond the eighth, transparency) is said by a `TersenseWarning`.
 
     Args:
         path: The file.
         max_pixels: Refuse larger images before any pixel is decoded.
+        depth: Bits per pixel of gray data in a 16-bit file, 8 to 16, where the file does not say.
     """
+    image, note = decode_image(path, max_pixels, depth)
+    if note:
+        warnings.warn(f"{path}: {note}", TersenseWarning, stacklevel=2)
+    return image
+
+
+def decode_image(
+    path: str | Path, max_pixels: int | None = None, depth: int | None = None
+) -> tuple[ImageArray, str]:
+    """Read an image as `read_image` does; return it, and what was lost, or an empty text."""
+    if depth is not None and not 8 <= depth <= 16:
+        raise TersenseError(f"depth must be from 8 to 16 bits per pixel, got {depth}")
     with _opened(path, max_pixels) as image:
+        depth = depth or _stated_depth(image)
+        pixels, notes = _to_8_bit(ImageOps.exif_transpose(image), depth)
+        if "A" in image.getbands() or "transparency" in image.info:
+            notes.append("transparency is dropped")
         # A copy, because Pillow's own buffer is read-only.
-        return np.array(_to_8_bit(ImageOps.exif_transpose(image)))
+        return np.array(pixels), "; ".join(notes)
 
 
 def read_gray(path: str | Path) -> ImageArray:
-    """Read an image as (H, W) uint8, color turned into full-range luma."""
-    return to_gray(read_image(path))
+    """Read an image as (H, W) uint8, color turned into full-range luma; nothing is said of loss."""
+    return to_gray(decode_image(path)[0])
 
 
 def to_gray(image: ImageArray) -> ImageArray:
@@ -151,7 +172,9 @@ def _opened(path: str | Path, max_pixels: int | None = None) -> Iterator[Image.I
                     f"it has {image.width}×{image.height} pixels, more than {max_pixels:,}; "
                     "make it smaller"
                 )
+            raw = str(image.tile[0][3]) if image.tile else ""  # how Pillow will read the pixels
             image.load()
+            image.info[_DEEP] = ";16" in raw and image.mode in ("RGB", "RGBA")
             yield image
     except Image.DecompressionBombError as error:
         raise TersenseError(f"{path} is too large: {error}") from error
@@ -161,11 +184,36 @@ def _opened(path: str | Path, max_pixels: int | None = None) -> Iterator[Image.I
         raise TersenseError(f"{path} is not a readable image: {one_line(error)}") from error
 
 
-def _to_8_bit(image: Image.Image) -> Image.Image:
-    if image.mode.startswith("I"):
-        if np.asarray(image).min() < 0 or np.asarray(image).max() >= 2**16:
-            raise TersenseError("it has 32-bit pixels; convert it to 8 or 16 bits")
-        return Image.fromarray((np.asarray(image).astype(np.uint32) >> 8).astype(np.uint8))
+def _to_8_bit(image: Image.Image, depth: int | None) -> tuple[Image.Image, list[str]]:
+    """Return the image with 8 bits per channel, and what was lost on the way."""
     if image.mode == "F":
         raise TersenseError("it has floating-point pixels; convert it to 8 or 16 bits")
-    return image.convert("L" if image.mode in ("1", "L", "LA", "La") else "RGB")
+    if image.mode.startswith("I"):
+        values = np.asarray(image)
+        lowest, highest = int(values.min()), int(values.max())
+        if lowest < 0 or highest >= 2**16:
+            raise TersenseError("it has 32-bit pixels; convert it to 8 or 16 bits")
+        if depth and highest >= 2**depth:
+            raise TersenseError(f"depth must be at least {highest.bit_length()} bits, got {depth}")
+        bits = depth or 16
+        notes = [f"{bits} bits per pixel are reduced to the upper 8"] if bits > 8 else []
+        if not depth and highest.bit_length() < 16:
+            likely = max(8, highest.bit_length())
+            notes.append(f"no value exceeds {highest:,}: say --depth {likely} if it is such data")
+        shifted = values.astype(np.uint32) >> (bits - 8)
+        return Image.fromarray(shifted.astype(np.uint8)), notes
+    notes = ["16 bits per channel are reduced to the upper 8"] if _is_deep_color(image) else []
+    return image.convert("L" if image.mode in ("1", "L", "LA", "La") else "RGB"), notes
+
+
+def _stated_depth(image: Image.Image) -> int | None:
+    """Return the bits per pixel that a TIFF file states (its largest sample value), if it does."""
+    largest = getattr(image, "tag_v2", {}).get(_MAX_SAMPLE_VALUE)
+    largest = largest[0] if isinstance(largest, tuple) and largest else largest
+    stated = isinstance(largest, int) and 2**8 <= largest + 1 <= 2**16
+    return largest.bit_length() if stated and isinstance(largest, int) else None
+
+
+def _is_deep_color(image: Image.Image) -> bool:
+    """Tell whether Pillow has dropped the lower bits of 16-bit color while reading."""
+    return image.mode in ("RGB", "RGBA") and image.info.get(_DEEP, False)

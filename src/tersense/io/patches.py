@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tersense.errors import TersenseError
+from tersense.errors import TersenseError, install_hint
 from tersense.io.files import require_file
 
 _MAX_COMPRESSED = 1100  # times; what deflate reaches with nothing but zeros
@@ -54,7 +54,7 @@ def open_patches(path: Path) -> Iterator[Patches]:
     try:
         import h5py
     except ImportError as error:
-        raise TersenseError("reading HDF5 needs h5py: pip install 'tersense[hdf5]'") from error
+        raise TersenseError(f"reading HDF5 needs h5py: {install_hint('hdf5')}") from error
     require_file(path)
     try:
         with h5py.File(path) as file:

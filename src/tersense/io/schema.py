@@ -21,7 +21,7 @@ T = typing.TypeVar("T")
 
 _TYPE_NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "text",
                dict: "a table"}  # fmt: skip
-_ARGUMENT = re.compile(r"^ {4,8}(\w+): (.*(?:\n {8,}\S.*)*)", re.MULTILINE)
+_ARGUMENT = re.compile(r"^ {4,8}(\w+): (.*(?:\n {9,}\S.*)*)", re.MULTILINE)
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ def _build(
     patterns = Patterns(tensors.pop("phi").numpy(), description["stride"])
     mean, std, about = float(description["mean"]), float(description["std"]), description["about"]
     if not (math.isfinite(mean) and math.isfinite(std) and std > 0):
-        raise TersenseError(f"mean {mean:g} and deviation {std:g} cannot normalize pictures")
+        raise TersenseError(f"mean {mean:g} and deviation {std:g} cannot normalize images")
     if not isinstance(about, dict):
         raise TersenseError(f"`about` describes the model by name and value, not {about!r}")
     alpha = tensors.pop("alpha")

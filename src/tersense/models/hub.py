@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from tersense import __version__
-from tersense.errors import TersenseError, one_line
+from tersense.errors import TersenseError, install_hint, one_line
 from tersense.evaluation.metrics import psnr, ssim
 from tersense.io.files import make_folder, written_whole
 from tersense.io.images import PHOTOGRAPH, read_image
@@ -21,7 +21,7 @@ from tersense.models.zoo import load, names
 
 MODEL, CARD = "model.safetensors", "README.md"
 _PRIVATE = {"out", "start", "train", "validation", "cache", "device"}  # where it was made
-_MISSING = "sharing models needs huggingface_hub: pip install 'tersense[hub]'"
+_MISSING = f"sharing models needs huggingface_hub: {install_hint('hub')}"
 
 
 def save_pretrained(

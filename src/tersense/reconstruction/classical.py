@@ -10,7 +10,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from tersense.errors import TersenseError
+from tersense.errors import TersenseError, install_hint
 from tersense.io.schema import above
 from tersense.measurements.readout import Readout
 from tersense.reconstruction.base import Reconstructor, register
@@ -100,7 +100,7 @@ class Spgl1Reconstructor(Reconstructor):
         try:
             from spgl1 import spg_bp
         except ImportError as error:
-            raise TersenseError("spgl1 is missing: pip install 'tersense[baselines]'") from error
+            raise TersenseError(f"spgl1 is missing: {install_hint('baselines')}") from error
         self._solve = spg_bp
 
     def forward(

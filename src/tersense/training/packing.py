@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from tersense.errors import TersenseError
+from tersense.errors import TersenseError, install_hint
 from tersense.io.files import locked, make_folder, remove_partials, written_whole
 from tersense.io.images import ImageArray, find_images, read_gray
 from tersense.io.patches import is_patch_file, open_patches
@@ -59,8 +59,8 @@ def resolve_source(source: str | Path) -> Path:
         except (ImportError, ValueError):
             spec = None
         if spec is None or spec.origin is None:
-            name = {"skimage": "'tersense[quick]'"}.get(package, package)
-            raise TersenseError(f"{text} needs the package {package}: pip install {name}")
+            install = install_hint("quick") if package == "skimage" else f"pip install {package}"
+            raise TersenseError(f"{text} needs the package {package}: {install}")
         path = Path(spec.origin).parent / inside
     if not text or not path.exists():
         raise TersenseError(
@@ -102,7 +102,7 @@ def _pack_folder(folder: Path, crop: int, sink: IO[bytes], track: Track) -> _Ind
         except TersenseError:
             return None
 
-    for image in track(ahead(decode, files), "reading pictures", len(files)):
+    for image in track(ahead(decode, files), "reading images", len(files)):
         if image is None:
             index.skipped["unreadable"] += 1
         elif min(image.shape) < crop:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tersense.errors import TersenseError
+from tersense.errors import TersenseError, install_hint
 from tersense.runtime.device import cpu_name
 from tersense.runtime.progress import Track, quietly
 from tersense.sensing import patterns
@@ -39,9 +39,7 @@ def sensing_contestants(phi: NDArray[np.int8]) -> dict[str, Sense]:
     try:
         from scipy.sparse import csr_array
     except ImportError as error:
-        raise TersenseError(
-            "the comparison needs scipy: pip install 'tersense[baselines]'"
-        ) from error
+        raise TersenseError(f"the comparison needs scipy: {install_hint('baselines')}") from error
     matrix = phi.reshape(len(phi), -1)
     weights = torch.from_numpy(matrix.T.astype(np.float32))
     dense = matrix.T.astype(np.float32)
