@@ -2,22 +2,27 @@
 
 import json
 import re
+import subprocess
+import sys
 
 import h5py
 import numpy as np
 import pytest
+import typer
 from PIL import Image
 from skimage import data
 
 import tersense
-from tersense.cli.program import main
+from tersense.cli.program import app, main
+from tersense.errors import install_hint
+from tersense.evaluation.metrics import psnr, ssim
 from tersense.io.images import read_image, write_image
 from tersense.measurements.manifest import Manifest
 from tersense.measurements.measurements import Measurements
 from tersense.models.zoo import WEIGHTS, names
 
 COMMANDS = (
-    "demo", "models", "info", "sense", "reconstruct", "evaluate", "train", "reproduce",
+    "demo", "models", "info", "sense", "reconstruct", "evaluate", "compare", "train", "reproduce",
     "bench sense", "bench reconstruct", "bench train", "bench methods",
     "export verilog", "export c", "export matrix", "export patterns", "export onnx",
     "plot training", "plot psnr", "plot patterns", "plot coverage", "plot strip", "app",
@@ -298,3 +303,77 @@ def test_an_existing_result_survives_a_failed_command(capsys, tmp_path):
     arguments, _ = corrupt_image(tmp_path)
     run(capsys, *arguments)
     assert (tmp_path / "out.tsm").read_text() == "precious"
+
+
+def test_compare_prints_the_metrics_and_draws_the_error(tmp_path, capsys):
+    a, b = data.coffee()[:64, :80], data.coffee()[:64, :80].copy()
+    b[10:20, 10:20] = 255 - b[10:20, 10:20]
+    write_image(tmp_path / "a.png", a)
+    write_image(tmp_path / "b.png", b)
+    command = ["compare", str(tmp_path / "a.png"), str(tmp_path / "b.png")]
+    assert main([*command, "-o", str(tmp_path / "map.png")]) == 0
+    printed = capsys.readouterr().out
+    assert f"{psnr(a, b):.2f} dB" in printed
+    assert f"{ssim(a, b):.4f}" in printed
+    assert "80×64, color, PSNR over all channels" in printed
+    assert read_image(tmp_path / "map.png").shape[1] > 2 * 80
+    write_image(tmp_path / "b.png", b[:32])
+    assert main(command) == 2
+    assert "80×32, color, got 80×64, color" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [[], ["sense"], ["plot", "psnr"]])
+def test_h_is_help(command, capsys):
+    assert main([*command, "-h"]) == 0
+    assert "Usage" in capsys.readouterr().out
+
+
+def test_standard_output_is_refused_everywhere(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_image(tmp_path / "a.png", data.camera()[:16, :16])
+    for command in (["sense", "a.png"], ["demo"], ["plot", "patterns"], ["export", "c"],
+                    ["compare", "a.png", "a.png"]):  # fmt: skip
+        assert main([*command, "-o", "-"]) == 2
+        assert "name a file or a folder, not -" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png"]
+
+
+def test_model_names_are_completed_without_torch():
+    code = (
+        "import sys\nfrom tersense.cli.options import complete_model\n"
+        "assert complete_model('block-') == ['block-r10', 'block-r25'], complete_model('block-')\n"
+        "assert 'default' in complete_model('')\nassert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_every_device_option_begins_with_auto():
+    found = [
+        parameter.default
+        for _, command in walk(typer.main.get_command(app))
+        for parameter in command.params if parameter.name == "device"
+    ]  # fmt: skip
+    assert len(found) >= 5
+    assert set(found) == {"auto"}
+
+
+def walk(command, prefix=""):
+    for name, child in getattr(command, "commands", {}).items():
+        yield from walk(child, f"{prefix}{name} ")
+    if not hasattr(command, "commands"):
+        yield prefix, command
+
+
+def test_what_was_dropped_is_one_line(tmp_path, capsys):
+    Image.fromarray(np.zeros((8, 8, 4), np.uint8)).save(tmp_path / "a.png")
+    command = ["sense", str(tmp_path / "a.png"), "-m", "paper-r25", "-o", str(tmp_path / "a.tsm")]
+    assert main(command) == 0
+    assert capsys.readouterr().err.startswith(f"tersense: note: {tmp_path}/a.png: transparency")
+
+
+def test_hints_name_an_install_command_that_works_in_a_clone(tmp_path, monkeypatch):
+    from tersense import errors
+
+    assert install_hint("plot") == ".venv/bin/pip install -c constraints.txt -e '.[plot]'"
+    monkeypatch.setattr(errors, "__file__", str(tmp_path / "site-packages/tersense/errors.py"))
+    assert install_hint("plot") == "pip install 'tersense[plot]'"

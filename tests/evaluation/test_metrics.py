@@ -1,10 +1,12 @@
 import math
+import warnings
 
 import numpy as np
 import pytest
 from skimage import data as images
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
+from tersense.errors import TersenseWarning
 from tersense.evaluation.metrics import psnr, ssim
 
 
@@ -94,3 +96,15 @@ def test_images_of_different_shapes_are_refused(metric, other):
         metric(np.zeros((30, 20)), np.zeros(other))
     assert str((30, 20)) in str(caught.value)
     assert str(other) in str(caught.value)
+
+
+def test_pixels_from_0_to_1_with_a_peak_of_255_are_noticed(rng):
+    a, b = rng.random((2, 16, 16))
+    for metric in (psnr, ssim):
+        with pytest.warns(TersenseWarning, match="peak=1"):
+            metric(a, b)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            metric(a, b, peak=1.0)
+            metric(a * 255, b * 255)
+            metric(np.zeros((16, 16)), np.zeros((16, 16)))

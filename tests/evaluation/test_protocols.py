@@ -11,9 +11,11 @@ from skimage.metrics import peak_signal_noise_ratio
 
 import tersense
 from tersense.errors import TersenseError
+from tersense.evaluation.metrics import psnr
 from tersense.evaluation.protocols import evaluate_folder, reconstruct_overlapping
 from tersense.io.files import write_json
 from tersense.io.images import write_image
+from tersense.models.imager import Imager
 from tersense.sensing.geometry import Geometry
 
 
@@ -172,3 +174,32 @@ def test_exact_images_are_counted_and_never_averaged_away(tmp_path):
     assert spread["psnr"]["median"] is None
     write_json(tmp_path / "r.json", result)
     assert json.loads((tmp_path / "r.json").read_text()) == result
+
+
+def test_one_file_is_evaluated_too_in_gray_or_in_color(small_imager, tmp_path):
+    write_image(tmp_path / "coffee.png", data.coffee()[:64, :48])
+    gray = evaluate_folder(small_imager, tmp_path / "coffee.png")
+    color = evaluate_folder(small_imager, tmp_path / "coffee.png", color=True)
+    assert [image["name"] for image in gray["images"]] == ["coffee"]
+    assert (gray["color"], color["color"]) == (False, True)
+    original = data.coffee()[:64, :48]
+    estimate = np.clip(small_imager.estimate(small_imager.sense(original)), 0, 255)
+    assert color["mean"]["psnr"] == pytest.approx(psnr(estimate, original))
+    assert color["measurements_per_pixel"] == gray["measurements_per_pixel"]
+    with pytest.raises(TersenseError, match="overlapping protocol is for gray"):
+        evaluate_folder(small_imager, tmp_path / "coffee.png", stride=4, color=True)
+
+
+def test_images_are_scored_by_sense_and_estimate_after_a_call_that_compiles(
+    small_imager, tmp_path, monkeypatch
+):
+    """The first of the seconds must not hold what is done once, and no path is taken but sense."""
+    sensed, honest = [], Imager.sense
+    monkeypatch.setattr(
+        Imager,
+        "sense",
+        lambda self, image, *a: (sensed.append(image.shape), honest(self, image))[1],
+    )
+    write_image(tmp_path / "a.png", data.camera()[:24, :40])
+    evaluate_folder(small_imager, tmp_path)
+    assert sensed == [(8, 8), (24, 40)]

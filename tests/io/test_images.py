@@ -1,5 +1,8 @@
 import io
 import struct
+import subprocess
+import sys
+import warnings
 import zlib
 
 import numpy as np
@@ -7,7 +10,7 @@ import pytest
 from PIL import Image
 from skimage import data as images
 
-from tersense.errors import TersenseError
+from tersense.errors import TersenseError, TersenseWarning
 from tersense.io.images import (
     check_image,
     find_images,
@@ -383,3 +386,49 @@ def test_programs_in_disguise_are_not_run(tmp_path, refused):
     )
     with refused("not a readable image"):
         read_image(tmp_path / "page.png")
+
+
+def test_deep_gray_keeps_its_upper_bits_by_the_depth_that_is_said(tmp_path):
+    ramp = np.arange(4096, dtype=np.uint16).reshape(64, 64)
+    path = tmp_path / "deep.png"
+    Image.fromarray(ramp).save(path)
+    with pytest.warns(TersenseWarning, match=r"no value exceeds 4,095: say --depth 12"):
+        dark = read_image(path)
+    assert dark.max() == 15
+    with pytest.warns(TersenseWarning, match="12 bits per pixel are reduced to the upper 8"):
+        right = read_image(path, depth=12)
+    np.testing.assert_array_equal(right, ramp >> 4)
+    for depth in (10, 7, 17):
+        with pytest.raises(TersenseError, match="depth must be"):
+            read_image(path, depth=depth)
+
+
+def test_a_tiff_that_states_its_depth_is_believed(tmp_path):
+    ramp = np.arange(1024, dtype=np.uint16).reshape(32, 32)
+    Image.fromarray(ramp).save(tmp_path / "ten.tif", tiffinfo={281: 1023})
+    with pytest.warns(TersenseWarning, match="10 bits per pixel"):
+        np.testing.assert_array_equal(read_image(tmp_path / "ten.tif"), ramp >> 2)
+
+
+def test_what_is_dropped_is_said(tmp_path):
+    rgba = np.random.default_rng(0).integers(0, 256, (9, 7, 4), dtype=np.uint8)
+    Image.fromarray(rgba).save(tmp_path / "alpha.png")
+    with pytest.warns(TersenseWarning, match="transparency is dropped"):
+        np.testing.assert_array_equal(read_image(tmp_path / "alpha.png"), rgba[..., :3])
+    (tmp_path / "deep.ppm").write_bytes(b"P6\n1 1\n65535\n" + bytes([1, 0, 2, 0, 3, 0]))
+    Image.fromarray(rgba[..., :3]).save(tmp_path / "plain.png")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read_image(tmp_path / "plain.png")
+        read_gray(tmp_path / "alpha.png")  # of thousands for a training run: nothing is said
+
+
+def test_importing_silences_nobody_and_programs_can():
+    code = (
+        "import logging, warnings, tersense.io.images as images\n"
+        "before = list(warnings.filters), logging.getLogger('PIL').level\n"
+        "images.silence_decoders()\n"
+        "assert before != (list(warnings.filters), logging.getLogger('PIL').level)\n"
+        "assert before[1] == logging.NOTSET\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -1,0 +1,105 @@
+"""The camera on batches of tensors: the same numbers as on images, and gradients."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from skimage import data
+
+import tersense
+from cameras import random_camera
+from tersense.errors import TersenseError
+from tersense.models.camera import Camera
+from tersense.models.files import read_model, write_model
+from tersense.models.imager import Imager
+from tersense.reconstruction.base import Normalization, build_reconstructor
+from tersense.sensing.geometry import Geometry
+from tersense.sensing.operator import SensingOperator
+from tersense.sensing.patterns import random_patterns
+
+
+@pytest.fixture
+def batch():
+    image = data.camera().astype(np.float32)
+    return torch.from_numpy(np.stack([image[:40, :56], image[100:140, 200:256]]))
+
+
+def test_a_batch_gives_the_numbers_of_the_images(batch):
+    imager = tersense.load("block-r10")
+    y = imager.measure(batch)
+    with torch.inference_mode():
+        estimates = imager.reconstruct_batch(y, batch.shape[1:])
+    for image, values, estimate in zip(batch, y, estimates, strict=True):
+        measured = imager.sense(image.numpy().astype(np.uint8))
+        np.testing.assert_array_equal(values, measured.values)
+        np.testing.assert_allclose(estimate, imager.estimate(measured), atol=0.02)
+
+
+def test_without_a_size_images_are_whole_strides(batch):
+    imager = random_camera(9, 8, 8)
+    assert imager.reconstruct_batch(imager.measure(batch)).shape == (2, 40, 56)
+    assert imager.reconstruct_batch(imager.measure(batch[:, :37])).shape == (2, 40, 56)
+
+
+@pytest.mark.parametrize("geometry", [(16, 8, 8), (6, 16, 8)])
+def test_gradients_reach_the_image_and_the_network(batch, geometry):
+    m, window, stride = geometry
+    patterns = random_patterns(m, window, 0.2, stride)
+    network = build_reconstructor(
+        "unrolled", {"phases": 2, "channels": 8}, Geometry(window, stride), m
+    )
+    imager = Imager("own", patterns, torch.ones(m), 116.0, 68.0, network)
+    x = batch.clone().requires_grad_()
+    loss = (imager.reconstruct_batch(imager.measure(x), (40, 56)) - batch).square().mean()
+    loss.backward()
+    assert x.grad.abs().sum() > 0
+    assert all(weight.grad is not None for weight in imager.camera.parameters())
+    # The gradient is that of the loss: a small step against it makes it smaller.
+    with torch.no_grad():
+        better = imager.reconstruct_batch(
+            imager.measure(x - 0.1 * x.grad / x.grad.norm()), (40, 56)
+        )
+        assert (better - batch).square().mean() < loss
+
+
+def test_it_is_a_module_that_moves_with_its_matrix():
+    camera = copy.deepcopy(random_camera(9, 8, 8).camera)
+    assert isinstance(camera, torch.nn.Module)
+    camera.double()
+    assert camera.operator.phi.dtype == torch.float64
+    assert camera(camera.measure(torch.rand(1, 16, 16))).dtype == torch.float64
+
+
+def test_any_sensing_weights_serve(batch):
+    operator = SensingOperator(torch.randn(16, 8, 8), 8)
+    network = build_reconstructor("mlp", {"hidden": [8]}, Geometry(8, 8), 16)
+    camera = Camera("dense", operator, Normalization(116.0, 68.0), network)
+    estimate, taken = camera.capture(batch[0].numpy().astype(np.uint8))
+    assert estimate.shape == (40, 56)
+    assert taken == 16 * 5 * 7
+    assert camera.rate == 0.25
+
+
+def test_every_imager_is_one_class_and_keeps_its_promises(tmp_path):
+    """A camera without training, too, is written, read, and works at lower rates."""
+    classical = Imager.untrained(random_patterns(32, 8, 0.2), "tv", tolerance=0.01)
+    assert type(classical) is type(tersense.load("paper-r25")) is Imager
+    write_model(tmp_path / "tv.safetensors", classical)
+    again = read_model(tmp_path / "tv.safetensors")
+    y = classical.sense(data.camera()[:16, :24])
+    np.testing.assert_array_equal(again.reconstruct(y), classical.reconstruct(y))
+    assert again.reconstructor.options.tolerance == 0.01
+    assert len(classical.at_rate(0.25).patterns) == 16
+
+
+def test_the_lowest_rate_belongs_to_the_model_file(tmp_path):
+    for lowest in (0.05, 0.2):
+        options = {"phases": 1, "channels": 4, "nested": True, "lowest_rate": lowest}
+        network = build_reconstructor("unrolled", options, Geometry(8, 8), 32)
+        imager = Imager("n", random_patterns(32, 8, 0.2), torch.ones(32), 116.0, 68.0, network)
+        write_model(tmp_path / "n.safetensors", imager)
+        again = read_model(tmp_path / "n.safetensors")
+        assert again.at_rate(lowest).rows == int(lowest * 64)
+        with pytest.raises(TersenseError, match=f"use {lowest} to 0.5"):
+            again.at_rate(lowest - 0.02)
