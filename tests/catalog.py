@@ -21,6 +21,8 @@ OUTPUTS = {"out", "json", "plot"}
 # Good values, by metavar; each is a file or folder that `lay_out` of test_catalog.py makes.
 GOOD = {
     "IMAGE": "photo.png",
+    "REFERENCE": "photo.png",
+    "MAP.png": "new.png",
     "IMAGE…": "photo.png",
     "Y.tsm…": "y.tsm",
     "CONFIG.toml": "config.toml",

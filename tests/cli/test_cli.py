@@ -265,7 +265,7 @@ def no_training_data(tmp_path):
 
 
 def no_gpu(tmp_path):
-    return ["evaluate", tmp_path, "--device", "tpu"], "auto, cpu or cuda"
+    return ["evaluate", tmp_path, "--device", "tpu"], "'tpu' is not one of 'auto', 'cpu', 'cuda'"
 
 
 def export_into_a_folder_that_is_not_empty(tmp_path):

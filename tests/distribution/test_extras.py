@@ -123,12 +123,12 @@ def test_what_needs_an_extra_names_it_in_one_line(outcomes, name):
     outcome, (_, extra) = outcomes[name], NEEDS[name]
     assert outcome["code"] == 2
     assert outcome["out"] == ""
-    assert re.fullmatch(rf"tersense: .*pip install 'tersense\[{extra}\]'.*\n", outcome["err"])
+    assert re.fullmatch(rf"tersense: .*pip install .*'\.\[{extra}\]'.*\n", outcome["err"])
 
 
 def test_every_extra_that_is_named_exists():
     named = set()
     for path in (ROOT / "src").rglob("*.py"):
-        named |= set(re.findall(r"pip install 'tersense\[(\w+)\]'", path.read_text()))
+        named |= set(re.findall(r"install_hint\([\"'](\w+)[\"']\)", path.read_text()))
     assert named <= set(PROJECT["optional-dependencies"])
     assert len(named) > 5

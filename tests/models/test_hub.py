@@ -15,6 +15,7 @@ import pytest
 from skimage import data
 
 import tersense
+from tersense.errors import install_hint
 from tersense.evaluation.protocols import evaluate_folder
 from tersense.io.images import write_image
 from tersense.training.config import build_config
@@ -155,7 +156,7 @@ def test_without_huggingface_hub_folders_work_and_the_rest_says_what_to_install(
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     small_imager.save_pretrained(tmp_path / "camera")
     tersense.from_pretrained(tmp_path / "camera")
-    with refused("tersense[hub]"):
+    with refused(install_hint("hub")):
         small_imager.push_to_hub("somebody/camera")
-    with refused("tersense[hub]"):
+    with refused(install_hint("hub")):
         tersense.from_pretrained("somebody/camera")

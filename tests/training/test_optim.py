@@ -73,3 +73,22 @@ def test_a_checkpoint_brings_back_its_state(tmp_path):
         fresh.step()
     for key, value in straight.state_dict().items():
         assert torch.equal(resumed.state_dict()[key], value), key
+
+
+@pytest.mark.parametrize("shape", [(24, 40), (40, 24), (16, 16)])
+def test_matrices_move_as_with_torchs_own_muon(shape):
+    """torch's takes 2-D weights only, and orthogonalizes in bfloat16: the same steps, rounded."""
+    generator = torch.Generator().manual_seed(2)
+    start = torch.randn(shape, generator=generator)
+    ours, theirs = (nn.Parameter(start.clone()) for _ in range(2))
+    optimizers = (
+        Muon([{"params": [ours], "matrices": True}], lr=torch.tensor(0.02)),
+        torch.optim.Muon([theirs], lr=0.02, weight_decay=0.0, adjust_lr_fn="match_rms_adamw"),
+    )
+    for _ in range(8):
+        gradient = torch.randn(shape, generator=generator)
+        for weight, optimizer in zip((ours, theirs), optimizers, strict=True):
+            weight.grad = gradient.clone()
+            optimizer.step()
+    way = theirs.detach() - start
+    assert (ours.detach() - start - way).norm() < 0.02 * way.norm()

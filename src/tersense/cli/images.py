@@ -248,8 +248,8 @@ def _show_evaluation(result: dict[str, Any], json: Path | None) -> None:
 
 
 def compare(
-    image: Annotated[Path, typer.Argument(metavar="A", help="An image.")],
-    reference: Annotated[Path, typer.Argument(metavar="B", help="What it should be.")],
+    image: Annotated[Path, typer.Argument(metavar="IMAGE", help="The image to judge.")],
+    reference: Annotated[Path, typer.Argument(metavar="REFERENCE", help="What it should be.")],
     out: Annotated[
         Path | None, out_option("MAP.png", "Also draw the absolute error, with its scale.")
     ] = None,

@@ -90,7 +90,7 @@ def main(arguments: list[str] | None = None) -> int:
             warnings.showwarning = _show_warning
             return app(args=arguments, prog_name="tersense", standalone_mode=False) or 0
     except _CLICK_ERROR as error:
-        message = error.format_message()
+        message = error.format_message().replace("Value error, ", "")  # by typer, of choices
         return _fail(message) if message else 2  # without a command, the help has been shown
     except AlreadyToldError:
         return 2
