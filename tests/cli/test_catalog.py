@@ -144,8 +144,9 @@ def mistakes_with(command, parameter):
     """Yield every kind of mistake that can be made with a parameter."""
     flag, name = parameter.flag, parameter.name
     place, said = f"{command.name} {flag or parameter.metavar}", (flag or parameter.metavar,)
-    if parameter.required:
-        yield Mistake(f"{place}: left out", command.line(**{name: None}), said)
+    if parameter.required:  # of several arguments, the last is the one that is missing then
+        positional = tuple(p.metavar for p in command.parameters if not flag and not p.flag)
+        yield Mistake(f"{place}: left out", command.line(**{name: None}), (*said, *positional))
     if parameter.kind is bool:
         yield Mistake(f"{place}: a value", [*command.line(), f"{flag}=maybe"], said)
         return

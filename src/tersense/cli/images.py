@@ -262,10 +262,12 @@ def compare(
     from tersense.cli.console import output, show_facts
     from tersense.evaluation.metrics import psnr, ssim
     from tersense.io.figures import draw_strip
+    from tersense.io.files import require_writable_folder
     from tersense.io.images import read_image, require_image_suffix, write_image
 
     if out:
         require_image_suffix(out)
+        require_writable_folder(out)
     one, other = (read_image(path, depth=depth) for path in (image, reference))
     if one.shape != other.shape:
         raise typer.BadParameter(
