@@ -268,6 +268,8 @@ def compare(
     if out:
         require_image_suffix(out)
         require_writable_folder(out)
+        if out.exists() and any(out.samefile(path) for path in (image, reference)):
+            raise typer.BadParameter(f"{out} would overwrite what is compared; choose another name")
     one, other = (read_image(path, depth=depth) for path in (image, reference))
     if one.shape != other.shape:
         raise typer.BadParameter(
