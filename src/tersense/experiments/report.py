@@ -59,7 +59,7 @@ def _measurements(rows: list[dict[str, Any]], name: str) -> str:
         for row in _measured(rows, name, protocol)[:1]:
             figure = row["sets"][name][protocol]["measurements_per_pixel"]
             parts.append(f"{figure:.4g} ({protocol}, {row['label']})")
-    return f"Measurements a pixel on {name}: {', '.join(parts)}."
+    return f"Measurements per pixel on {name}: {', '.join(parts)}."
 
 
 def _image_table(rows: list[dict[str, Any]], name: str, protocol: str) -> Iterator[str]:

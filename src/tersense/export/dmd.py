@@ -53,7 +53,7 @@ def write(
         camera: `array` or `single`.
         mirrors: (rows, columns) of the device.
         image: (H, W) in pixels; see `make_plan`.
-        scale: Mirrors a pixel, down and across; see `make_plan`.
+        scale: Mirrors per pixel, down and across; see `make_plan`.
         formats: Any of `png`, `bits`, `bitmaps`, `npy`.
         planes: The order of the colors in bitmaps.
     """

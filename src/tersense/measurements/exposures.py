@@ -216,7 +216,7 @@ def make_plan(
         mirrors: (rows, columns) of the device.
         image: (H, W); by default one window for a single detector, and for an array as much as
             fits with whole strides.
-        scale: Mirrors a pixel, down and across; by default as many as fit, or 4 where the image
+        scale: Mirrors per pixel, down and across; by default as many as fit, or 4 where the image
             is not said either.
     """
     if image is None and camera == "single":
