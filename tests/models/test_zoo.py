@@ -16,9 +16,9 @@ GOLDEN = {
     "block-r10": {"camera": 32.38, "astronaut": 31.07, "coffee": 34.04, "chelsea": 30.28},
     "block-r25": {"camera": 38.03, "astronaut": 35.99, "coffee": 38.49, "chelsea": 33.83},
     "lapped-r01": {"camera": 23.59, "astronaut": 22.61, "coffee": 25.89, "chelsea": 25.23},
-    "lapped-r04": {"camera": 28.44, "astronaut": 27.14, "coffee": 30.80, "chelsea": 28.11},
-    "lapped-r10": {"camera": 32.66, "astronaut": 31.30, "coffee": 34.65, "chelsea": 30.38},
-    "lapped-r25": {"camera": 38.74, "astronaut": 36.39, "coffee": 39.28, "chelsea": 33.88},
+    "lapped-r04": {"camera": 28.48, "astronaut": 27.18, "coffee": 30.88, "chelsea": 28.12},
+    "lapped-r10": {"camera": 32.71, "astronaut": 31.32, "coffee": 34.78, "chelsea": 30.40},
+    "lapped-r25": {"camera": 38.81, "astronaut": 36.42, "coffee": 39.40, "chelsea": 33.90},
     "lapped-r50": {"camera": 44.25, "astronaut": 41.16, "coffee": 43.64, "chelsea": 38.58},
     "flex": {"camera": 42.98, "astronaut": 40.13, "coffee": 42.59, "chelsea": 37.97},
 }
