@@ -127,6 +127,10 @@ def reconstruct(
             "--model", "-m", metavar="MODEL", help="Default: the built-in with the file's patterns."
         ),
     ] = None,
+    max_pixels: Annotated[
+        int,
+        typer.Option("--max-pixels", metavar="N", min=1, help="Refuse files of larger images."),
+    ] = 2**28,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "float32",
 ) -> None:
@@ -148,7 +152,7 @@ def reconstruct(
     from tersense.models.zoo import find_by_patterns
     from tersense.runtime.distributed import rank, together
 
-    read, find = _choose_reader(measured, manifest, size)
+    read, find = _choose_reader(measured, manifest, size, max_pixels)
     tasks = together(lambda: plan_tasks(measured, out, ".png", find))
     for task in tasks:
         require_image_suffix(task.target)
@@ -295,7 +299,7 @@ def _describe(image: Any) -> str:
 
 
 def _choose_reader(
-    sources: list[Path], manifest: Path | None, size: str | None
+    sources: list[Path], manifest: Path | None, size: str | None, max_pixels: int
 ) -> tuple[Callable[[Path], Any], Callable[[Path], list[Path]]]:
     """Return what reads one file and what finds the files of a folder: ours, or tables."""
     from tersense.cli.batch import find_measurements
@@ -310,7 +314,7 @@ def _choose_reader(
     if tables or size:
         what = tables[0] if tables else "--size"
         raise typer.BadParameter(f"{what} is about a table; name the camera's --manifest with it")
-    return Measurements.load, find_measurements
+    return lambda path: Measurements.load(path, max_pixels), find_measurements
 
 
 def _report_failures(failures: dict[Path, str], total: int) -> None:

@@ -94,12 +94,17 @@ class Measurements:
             partial.write_bytes(content)
 
     @classmethod
-    def load(cls, path: str | Path) -> "Measurements":
-        """Read a measurement file (`.tsm`), checking all of it."""
+    def load(cls, path: str | Path, max_pixels: int = tsm.MAX_PIXELS) -> "Measurements":
+        """Read a measurement file (`.tsm`), checking all of it.
+
+        Args:
+            path: The file.
+            max_pixels: Refuse larger images, before memory is taken for them.
+        """
         size = require_file(path)
         try:
             with Path(path).open("rb") as file:
-                return cls(*tsm.decode(file, size))
+                return cls(*tsm.decode(file, size, max_pixels))
         except OSError as error:
             raise TersenseError(f"cannot read {path}: {error.strerror}") from error
         except (ValueError, TypeError, KeyError, RecursionError) as error:

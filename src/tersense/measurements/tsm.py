@@ -24,6 +24,7 @@ VERSION = 1
 _CHECKSUM = re.compile(rb"sha256:([0-9a-f]{64})")
 _BLANK = b"0" * 64
 _LONGEST_HEADER = 2**16
+MAX_PIXELS = 2**28  # of an image, unless the caller says otherwise
 _TYPES: dict[str, np.dtype[Any]] = {
     "I8": np.dtype(np.int8),
     "I16": np.dtype(np.int16),
@@ -94,7 +95,7 @@ def encode(values: NDArray[Any], header: Header) -> bytes:
     return b"".join((content[:at], _digest(content, at), content[at + 64 :]))
 
 
-def decode(file: BinaryIO, size: int) -> tuple[NDArray[Any], Header]:
+def decode(file: BinaryIO, size: int, max_pixels: int = MAX_PIXELS) -> tuple[NDArray[Any], Header]:
     """Read values and header of a file of `size` bytes; nothing is allocated on its word alone."""
     start = file.read(8)
     length = int.from_bytes(start, "little")
@@ -111,6 +112,10 @@ def decode(file: BinaryIO, size: int) -> tuple[NDArray[Any], Header]:
     tensor = outer["y"]
     dtype, shape = _TYPES[tensor["dtype"]], tuple(tensor["shape"])
     header = Header.from_dict(inner)
+    if header.height * header.width > max_pixels:
+        raise ValueError(
+            f"its image must have at most {max_pixels:,} pixels, got {header.width}×{header.height}"
+        )
     if shape != header.shape:
         raise ValueError(f"y has shape {shape}, but its image gives {header.shape}")
     count = math.prod(shape)

@@ -8,9 +8,9 @@ model comes from. Nothing in it names code or paths.
 
 import json
 import math
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -18,11 +18,12 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from tersense.errors import TersenseError, one_line
-from tersense.io.files import written_whole
+from tersense.io.files import require_file, written_whole
+from tersense.io.schema import above, at_least, build
 from tersense.models.imager import Imager
 from tersense.reconstruction.base import Reconstructor, build_reconstructor
 from tersense.sensing.geometry import Geometry
-from tersense.sensing.patterns import Patterns
+from tersense.sensing.patterns import MAX_ENTRIES, Patterns
 
 FORMAT = 1
 _WEIGHTS = "reconstructor."
@@ -49,43 +50,71 @@ def write_model(path: str | Path, imager: Imager) -> None:
         save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, partial, metadata)
 
 
+@dataclass(frozen=True)
+class _Description:
+    """What a model file says of itself, besides its tensors."""
+
+    format: Annotated[int, at_least(1)]
+    name: str
+    stride: Annotated[int, at_least(1)]
+    mean: float
+    std: Annotated[float, above(0)]
+    reconstructor: str
+    options: dict[str, Any]
+    about: dict[str, Any]
+
+
 def read_model(path: str | Path, device: str | torch.device = "cpu") -> Imager:
     """Read a model file, checking names, types and shapes before any weight is used."""
+    require_file(path)
     try:
         with safe_open(path, framework="pt") as file:
-            description = json.loads((file.metadata() or {})["tersense"])
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            content = json.loads((file.metadata() or {})["tersense"])
+            _require_known_format(content)
+            description = build("model", _Description, content)
+            entries = math.prod(file.get_slice("phi").get_shape())
+            if entries > MAX_ENTRIES:
+                raise TersenseError(f"Φ must have at most {MAX_ENTRIES:,} entries, got {entries:,}")
+            # Copies: the file may be replaced or cut short while the model is in use.
+            tensors = {key: file.get_tensor(key).clone() for key in file.keys()}  # noqa: SIM118
         return _build(description, tensors, device)
     except TersenseError as error:
         raise TersenseError(f"{path}: {error}") from error
     except KeyError as error:
         raise TersenseError(f"{path} is not a usable model file: no {error}") from error
-    except (SafetensorError, OSError, TypeError, ValueError, RuntimeError, OverflowError) as error:
+    except (SafetensorError, OSError, TypeError, ValueError, RuntimeError, OverflowError,
+            RecursionError) as error:  # fmt: skip
         raise TersenseError(f"{path} is not a usable model file: {one_line(error)}") from error
 
 
-def _build(
-    description: dict[str, Any], tensors: dict[str, Tensor], device: str | torch.device
-) -> Imager:
-    if description["format"] > FORMAT:
+def _require_known_format(content: Any) -> None:
+    """Refuse what a later program has written, before anything else of it is judged."""
+    if not isinstance(content, dict):
+        raise TersenseError("its description must be a table")
+    version = content["format"]
+    if type(version) is int and version > FORMAT:
         raise TersenseError(
-            f"model format {description['format']} is newer than {FORMAT}, the newest this "
-            "program knows; update tersense"
+            f"model format {version} is newer than {FORMAT}, the newest this program knows; "
+            "update tersense"
         )
-    patterns = Patterns(tensors.pop("phi").numpy(), description["stride"])
-    mean, std, about = float(description["mean"]), float(description["std"]), description["about"]
-    if not (math.isfinite(mean) and math.isfinite(std) and std > 0):
-        raise TersenseError(f"mean {mean:g} and deviation {std:g} cannot normalize images")
-    if not isinstance(about, dict):
-        raise TersenseError(f"`about` describes the model by name and value, not {about!r}")
+
+
+def _build(
+    description: _Description, tensors: dict[str, Tensor], device: str | torch.device
+) -> Imager:
+    patterns = Patterns(tensors.pop("phi").numpy(), description.stride)
+    if not patterns.nonzeros:
+        raise TersenseError("Φ must have entries that are not zero; this one measures nothing")
     alpha = tensors.pop("alpha")
-    if alpha.shape != (len(patterns),) or not alpha.isfinite().all():
+    right = alpha.shape == (len(patterns),) and alpha.is_floating_point()
+    if not right or not alpha.float().isfinite().all():
         raise TersenseError(
-            f"alpha has shape {tuple(alpha.shape)}, not ({len(patterns)},), or is not finite"
+            f"alpha must be {len(patterns)} finite real numbers, got {alpha.dtype} of shape "
+            f"{tuple(alpha.shape)}"
         )
     reconstructor = build_reconstructor(
-        description["reconstructor"],
-        description["options"],
+        description.reconstructor,
+        description.options,
         Geometry(patterns.window, patterns.stride),
         len(patterns),
         on_meta=True,
@@ -94,7 +123,8 @@ def _build(
     # Convolutions are faster with the channels of a pixel side by side.
     reconstructor.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return Imager(
-        str(description["name"]), patterns, alpha, mean, std, reconstructor, about, device
+        description.name, patterns, alpha, description.mean, description.std, reconstructor,
+        description.about, device,
     )  # fmt: skip
 
 
@@ -111,9 +141,9 @@ def _take_weights(reconstructor: Reconstructor, tensors: dict[str, Tensor]) -> N
                 f"weight {key} is {found.dtype} of shape {tuple(found.shape)}, "
                 f"not {wanted.dtype} of {tuple(wanted.shape)}"
             )
-        if not found.isfinite().all():
-            raise TersenseError(f"weight {key} holds NaN or Inf; the file is damaged")
         weights[key] = found.to(wanted.dtype)
+        if not weights[key].isfinite().all():
+            raise TersenseError(f"weight {key} holds NaN or Inf; the file is damaged")
     reconstructor.load_state_dict(weights, assign=True)
 
 

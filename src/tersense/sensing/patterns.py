@@ -24,7 +24,8 @@ from tersense.io.files import read_npy
 from tersense.io.matlab import list_matrices
 
 SUFFIXES = (".npy", ".mat")
-_MAX_ENTRIES = 2**28
+MAX_ACCUMULATOR_BITS = 32  # of every implementation: CPU, GPU, Verilog, C, files
+MAX_ENTRIES = 2**28
 _VARIABLE = "phi"
 _CORRELATION = 0.95  # of neighboring pixels in photographs
 
@@ -59,6 +60,12 @@ class Patterns:
             raise ValueError(f"stride {self.stride} must lie between 1 and the window {shape[1]}")
         if self.phi.min() < -1 or self.phi.max() > 1:
             raise ValueError("patterns hold −1, 0 and +1 only")
+        if self.accumulator_bits > MAX_ACCUMULATOR_BITS:
+            raise ValueError(
+                f"measurements must fit {MAX_ACCUMULATOR_BITS} bits, but a pattern with "
+                f"{max(map(max, self.signs_per_row)):,} entries of one sign needs "
+                f"{self.accumulator_bits}; use smaller windows"
+            )
         frozen = np.ascontiguousarray(self.phi).copy()
         frozen.setflags(write=False)
         object.__setattr__(self, "phi", frozen)
@@ -245,7 +252,7 @@ def _read_mat(path: Path) -> NDArray[Any]:
         listed = ", ".join(found) or "none"
         raise TersenseError(f"{path} holds these matrices: {listed}; call the patterns phi")
     matrix = found[_VARIABLE] if _VARIABLE in found else next(iter(found.values()))
-    if math.prod(matrix.shape) > _MAX_ENTRIES:
+    if math.prod(matrix.shape) > MAX_ENTRIES:
         raise TersenseError(f"{path}: {_too_many(matrix.shape)}")
     return matrix.read()
 
@@ -253,7 +260,7 @@ def _read_mat(path: Path) -> NDArray[Any]:
 def _check(path: Path, array: NDArray[Any]) -> NDArray[np.int8]:
     """Return patterns (m, B, B) int8, or refuse what came."""
     shape, side = array.shape, math.isqrt(array.shape[-1]) if array.ndim else 0
-    if array.size > _MAX_ENTRIES:
+    if array.size > MAX_ENTRIES:
         raise TersenseError(f"{path}: {_too_many(shape)}")
     if array.ndim == 2 and array.size and side**2 == shape[1]:
         shape = (shape[0], side, side)
@@ -277,4 +284,4 @@ def _check(path: Path, array: NDArray[Any]) -> NDArray[np.int8]:
 
 
 def _too_many(shape: tuple[int, ...]) -> str:
-    return f"{shape} are more than {_MAX_ENTRIES:,} entries, the most that patterns may have"
+    return f"{shape} are more than {MAX_ENTRIES:,} entries, the most that patterns may have"
