@@ -22,7 +22,7 @@ class AlreadyToldError(TersenseError):
 
 
 class Interrupted(KeyboardInterrupt):
-    """A long work was asked to stop, and did so in good order.
+    """Long-running work was asked to stop, and did so in good order.
 
     Args:
         number: Of the signal that asked.

@@ -103,3 +103,40 @@ def test_the_lowest_rate_belongs_to_the_model_file(tmp_path):
         assert again.at_rate(lowest).rows == int(lowest * 64)
         with pytest.raises(TersenseError, match=f"use {lowest} to 0.5"):
             again.at_rate(lowest - 0.02)
+
+
+def test_images_are_reconstructed_as_trained_even_in_the_middle_of_a_training(batch):
+    imager = tersense.load("paper-r25")
+    image = batch[0].numpy().astype(np.uint8)
+    y = imager.sense(image)
+    expected = imager.estimate(y)
+    imager.camera.train()
+    np.testing.assert_array_equal(imager.estimate(y), expected)
+    assert imager.reconstructor.training
+
+
+def test_a_trained_damping_is_used_at_once():
+    imager = copy.deepcopy(tersense.load("block-r10"))
+    y = imager.sense(data.camera()[:64, :64])
+    before = imager.estimate(y)
+    with torch.no_grad():
+        imager.reconstructor.damping.fill_(3.0)
+    assert np.abs(imager.estimate(y) - before).max() > 0
+
+
+@pytest.mark.parametrize("name", ["linear", "tv", "bp"])
+def test_solvers_keep_single_precision(name):
+    imager = Imager.untrained(random_patterns(16, 8, 0.3), name)
+    y = imager.sense(data.camera()[:16, :16])
+    expected = imager.estimate(y)
+    imager.precision = "bfloat16"
+    np.testing.assert_array_equal(imager.estimate(y), expected)
+
+
+def test_what_needs_training_or_other_windows_is_refused_at_once():
+    with pytest.raises(TersenseError, match="mlp must be trained"):
+        Imager.untrained(random_patterns(16, 8), "mlp")
+    with pytest.raises(TersenseError, match="stride must be the window, 8, for tv, got 4"):
+        Imager.untrained(random_patterns(4, 8, stride=4), "tv")
+    with pytest.raises(TersenseError, match="device must be auto"):
+        Imager.untrained(random_patterns(4, 8), device="gpu")

@@ -47,7 +47,7 @@ def bench_sense(
         "load, mem: estimates of the ms to add from the nearest cache, and to read the image "
         "and write the result. All ways gave the same integers.\n"
         f"Lapped (S=16, m=64) at {lapped['side']}²: {lapped['throughput_ratio']:.2f} of the block "
-        f"throughput a measurement. Two threads: {threads['speedup_shared']:.2f}× one where they "
+        f"throughput per measurement. Two threads: {threads['speedup_shared']:.2f}× one where they "
         f"share each image, {threads['speedup_stream']:.2f}× where each takes an image."
     )
     if json:

@@ -82,6 +82,7 @@ def export_patterns(
     image: Annotated[
         str | None,
         typer.Option(
+            "--image",
             "--picture",
             metavar="WIDTHxHEIGHT",
             help="In pixels. Default: one window (single), or what fits (array).",

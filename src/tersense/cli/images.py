@@ -1,4 +1,4 @@
-"""Commands for images: sense, reconstruct, evaluate."""
+"""Commands for images: sense, reconstruct, evaluate, compare."""
 
 import functools
 import sys

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 import tersense
+from tersense.runtime.device import Device
 
 if TYPE_CHECKING:
     from tersense.models.imager import Imager
 
-Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["float32", "bfloat16"]
 
 

@@ -65,7 +65,7 @@ def plot_pattern_sheet(
     out: ImageFile,
     model: ModelOption = "default",
     columns: Annotated[
-        int, typer.Option("--columns", metavar="N", min=1, help="Patterns a row.")
+        int, typer.Option("--columns", metavar="N", min=1, help="Patterns per row.")
     ] = 16,
     scale: Annotated[
         int, typer.Option("--scale", metavar="N", min=1, max=100, help="Size of a pattern's pixel.")

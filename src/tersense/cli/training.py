@@ -1,4 +1,4 @@
-"""Commands for those who train and compare: train, reproduce, bench."""
+"""Commands for those who train and compare: train, reproduce."""
 
 import contextlib
 import math

@@ -35,7 +35,7 @@ _SHARES = {"lowest": 0.0, "5 %": 0.05, "25 %": 0.25, "median": 0.5, "75 %": 0.75
            "highest": 1.0}  # fmt: skip
 
 
-class Camera(Protocol):
+class CameraLike(Protocol):
     """What is evaluated: an `Imager`, or a `Camera` of any sensing weights (see `models`)."""
 
     @property
@@ -80,7 +80,9 @@ class Score:
     pixels: int
 
 
-def score_image(camera: Camera, name: str, image: ImageArray, stride: int | None = None) -> Score:
+def score_image(
+    camera: CameraLike, name: str, image: ImageArray, stride: int | None = None
+) -> Score:
     """Sense and reconstruct one gray image (H, W) and compare; see `evaluate_folder`."""
     began = time.perf_counter()
     if stride is None:
@@ -94,7 +96,7 @@ def score_image(camera: Camera, name: str, image: ImageArray, stride: int | None
 
 @torch.inference_mode()
 def reconstruct_overlapping(
-    camera: Camera, image: ImageArray, stride: int
+    camera: CameraLike, image: ImageArray, stride: int
 ) -> tuple[NDArray[Any], int]:
     """Reconstruct by the paper's test protocol.
 
@@ -141,7 +143,7 @@ def reconstruct_overlapping(
 
 
 def evaluate_folder(
-    camera: Camera,
+    camera: CameraLike,
     folder: str | Path,
     stride: int | None = None,
     track: Track = quietly,
@@ -189,7 +191,7 @@ def _named_images(source: Path, color: bool) -> list[tuple[str, Callable[[], Ima
 
 
 def summarize(
-    camera: Camera, data: str, scores: list[Score], stride: int | None, color: bool = False
+    camera: CameraLike, data: str, scores: list[Score], stride: int | None, color: bool = False
 ) -> dict[str, Any]:
     """Put scores into the form of `evaluate --json`."""
     taken, pixels = sum(s.measurements for s in scores), sum(s.pixels for s in scores)

@@ -116,16 +116,16 @@ def _require_alike(made: dict[str, dict[str, Any]], result: dict[str, Any]) -> N
         conditions = {f"train.{key}": train.get(key) for key in ("epochs", "seconds", "batch")}
         conditions |= {f"data.{key}": value for key, value in data.items()}
         conditions |= {key: protocol.get(key) for key in ("quick", "tests", "protocols")}
-        conditions |= {f"pictures of {k}": v for k, v in protocol.get("pictures", {}).items()}
+        conditions |= {f"images of {k}": v for k, v in protocol.get("pictures", {}).items()}
     else:
         kind = f"evaluations of {result['data']}, {result['protocol']}"
-        conditions = {"pictures": [image["name"] for image in result.get("images", [])]}
+        conditions = {"images": [image["name"] for image in result.get("images", [])]}
         if result["protocol"] == OVERLAPPING:
             conditions["stride"] = result["stride"]
     before = made.setdefault(kind, conditions)
     for key, value in conditions.items():
         if before.get(key, value) != value:
-            said = "" if "pictures" in key else f", {value} and not {before[key]}"
+            said = "" if "images" in key else f", {value} and not {before[key]}"
             raise TersenseError(f"made with other {key} than the file before{said}; draw it apart")
 
 

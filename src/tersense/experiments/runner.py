@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from tersense.errors import Interrupted, TersenseError
-from tersense.evaluation.protocols import Camera, score_image, summarize
+from tersense.evaluation.protocols import CameraLike, score_image, summarize
 from tersense.experiments.report import mean_psnr
 from tersense.experiments.tables import (
     OVERLAPPING,
@@ -101,7 +101,7 @@ def run_experiment(experiment: Experiment, options: Options) -> dict[str, Any]:
     make_folder(Path(config.train.out))
     began = time.perf_counter()
     result: dict[str, Any] = {"protocol": _protocol(experiment, options)}
-    camera: Camera
+    camera: CameraLike
     if experiment.method == "train":
         camera, training = _train(config, options.tests)
         result |= training
@@ -119,7 +119,7 @@ def run_experiment(experiment: Experiment, options: Options) -> dict[str, Any]:
     return result
 
 
-def _train(config: Config, tests: tuple[Path, ...]) -> tuple[Camera, dict[str, Any]]:
+def _train(config: Config, tests: tuple[Path, ...]) -> tuple[CameraLike, dict[str, Any]]:
     """Train, or go on training, and say how it went on training and on unseen crops."""
     begun = (Path(config.train.out) / "config.toml").exists()
     run = open_run(config, begun, Quiet())
@@ -138,7 +138,7 @@ def _train(config: Config, tests: tuple[Path, ...]) -> tuple[Camera, dict[str, A
     }
 
 
-def _classical(experiment: Experiment, config: Config) -> Camera:
+def _classical(experiment: Experiment, config: Config) -> CameraLike:
     sensing = config.sensing
     rows = rows_for_rate(sensing.rate, sensing.stride)
     density = None if sensing.density == 1.0 else sensing.density  # not sparse: see there
@@ -148,7 +148,9 @@ def _classical(experiment: Experiment, config: Config) -> Camera:
     return Imager.untrained(patterns, method, NAMES[method], device)
 
 
-def _evaluate(camera: Camera, folder: Path, stride: int | None, options: Options) -> dict[str, Any]:
+def _evaluate(
+    camera: CameraLike, folder: Path, stride: int | None, options: Options
+) -> dict[str, Any]:
     files = find_images(folder)[: 2 if options.quick else None]
     images = ((path.stem, read_gray(path)) for path in files)
     if options.quick:

@@ -3,7 +3,7 @@
     image (n, height, width) uint8 ──sensor──▶ y (n, m, h, w) int32
     y as float32, inside (height, width) ──reconstructor──▶ image (n, height, width) float32
 
-The sensor is one integer convolution, exact by the definition of the operator. `inside` is a
+The sensor is one integer convolution, exact by the definition of the operator. `inside` is an
 image of ones: its shape tells the size that y alone does not, and Φ⋆1 is made from it. All sizes
 are free. Both models are run by onnxruntime and compared with torch before they are kept.
 """

@@ -1,4 +1,4 @@
-"""Images about images: side by side, with their error and the patterns that sensed them."""
+"""Figures of images: side by side, with their error and the patterns that sensed them."""
 
 import math
 from collections.abc import Sequence

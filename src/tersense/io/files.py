@@ -166,7 +166,7 @@ def make_folder(path: str | Path) -> Path:
 def require_file(path: str | Path, max_bytes: int | None = None) -> int:
     """Return the size of a file; refuse what is none, and larger ones, before it is opened.
 
-    Opening a pipe may wait for ever, and reading a device may never end.
+    Opening a pipe may wait forever, and reading a device may never end.
     """
     try:
         found = Path(path).stat()

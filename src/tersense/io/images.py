@@ -132,7 +132,9 @@ def from_planes(planes: NDArray[Any]) -> NDArray[Any]:
 def to_pixels(estimate: NDArray[Any]) -> ImageArray:
     """Round and clip real values to the nearest pixel values."""
     if np.isnan(estimate).any():
-        raise TersenseError("what came back are no numbers; the model or what it got is damaged")
+        raise TersenseError(
+            "the reconstruction holds NaN; the model or the measurements are damaged"
+        )
     pixels: ImageArray = np.clip(np.rint(estimate), 0, 255).astype(np.uint8)
     return pixels
 

@@ -65,23 +65,32 @@ def below(limit: float) -> Bound:
     return Bound("below", limit)
 
 
-def build(name: str, cls: type[T], values: Mapping[str, Any]) -> T:
+def build(
+    name: str, cls: type[T], values: Mapping[str, Any], keys: Mapping[str, str] | None = None
+) -> T:
     """Build a dataclass from a mapping; refuse unknown keys, wrong types and values out of bounds.
 
     Args:
         name: Of the section, for messages: `train` in `train.lr must be above 0, got -1.0`.
         cls: The dataclass.
         values: By field; fields that are not named keep their defaults.
+        keys: What a file calls a field, where it is another name.
     """
     if not isinstance(values, Mapping):
         raise TersenseError(f"[{name}] must be a table of settings by name, got {values!r}")
     hints = typing.get_type_hints(cls, include_extras=True)
+
+    def called(field: str) -> str:
+        return (keys or {}).get(field, field)
+
     refuse_unknown(f"setting in [{name}]", values, list(hints))
     missing = [field.name for field in dataclasses.fields(cls)  # type: ignore[arg-type]
                if field.name not in values and _is_required(field)]  # fmt: skip
     if missing:
-        raise TersenseError(f"[{name}] must have {', '.join(missing)}")
-    checked = {key: _check(f"{name}.{key}", value, hints[key]) for key, value in values.items()}
+        raise TersenseError(f"[{name}] must have {', '.join(called(key) for key in missing)}")
+    checked = {
+        key: _check(f"{name}.{called(key)}", value, hints[key]) for key, value in values.items()
+    }
     return cls(**checked)
 
 
@@ -155,7 +164,8 @@ def describe_fields(cls: type[Any]) -> Iterator[tuple[str, str, str, str]]:
     for field in dataclasses.fields(cls):
         inner, bounds = _split(hints[field.name])
         kind = _describe_type(inner, bounds)
-        default = "" if _is_required(field) else toml_value(field.default)
+        made = field.default_factory is not dataclasses.MISSING
+        default = "" if _is_required(field) or made else toml_value(field.default)
         yield field.name, kind, default, " ".join(texts.get(field.name, "").split())
 
 

@@ -4,7 +4,7 @@ A mirror is on or off, so a pattern becomes two exposures, one of its +1 and one
 measurement is the difference of two readings. Windows that are shown at the same time form a *set*:
 
 - with a *single* detector a set is one window: 2·m exposures for each window;
-- with an *array*, one detector a window, a set is every c-th window down and across, c = ⌈B/S⌉.
+- with an *array*, one detector per window, a set is every c-th window down and across, c = ⌈B/S⌉.
   Such windows do not overlap, so that one frame shows a pattern in all of them: 2·m exposures for
   blocks whatever the size of the image, c² sets of them for lapped windows. From set to set the
   fields of the detectors move by S pixels.
@@ -179,7 +179,7 @@ class Plan:
         return image
 
     def measurements(self, readings: NDArray[Any]) -> NDArray[np.float64]:
-        """Turn readings (exposures, detectors) into y (m, h, w): plus minus minus.
+        """Turn readings (exposures, detectors) into y (m, h, w), +1 reading minus −1 reading.
 
         The light of all mirrors of a pixel counts as the pixel's value. Detectors that a set does
         not need may read anything.

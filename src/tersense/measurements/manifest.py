@@ -106,7 +106,7 @@ class Manifest:
         text = read_text(path)
         try:
             content = json.loads(text)
-            manifest = build("manifest", cls, _known(content))
+            manifest = build("manifest", cls, _known(content), _KEYS)
             if check_files:
                 _check_files(manifest.files, path.parent)
         except OSError as error:

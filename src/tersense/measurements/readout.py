@@ -7,13 +7,13 @@ network or an estimate that knows the error of its measurements need not believe
 """
 
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tersense.io.schema import above, at_least, at_most, validate
+from tersense.io.schema import above, at_least, at_most, require, validate
 
 LARGEST_NOISE = 1e7  # so that the noisiest measurement fits 32 bits
 MOST_BITS = 32
@@ -46,6 +46,7 @@ class Readout:
 
     def __post_init__(self) -> None:
         validate("readout", self)
+        require(self.bits != 1, "readout.bits", self.bits, f"0 or from 2 to {MOST_BITS}")
 
     @classmethod
     def covering(
@@ -60,11 +61,11 @@ class Readout:
             seed: As above.
         """
         if bits is None:
-            return cls(noise=float(noise), seed=seed)
+            return cls(noise=float(noise), seed=int(seed))
         if not 2 <= bits <= MOST_BITS:
             raise ValueError(f"bits must be from 2 to {MOST_BITS}, got {bits}")
-        step = max(1.0, full_scale / (2 ** (bits - 1) - 1))
-        return cls(bits, step, float(noise), seed)
+        step = max(1.0, float(full_scale) / (2 ** (int(bits) - 1) - 1))
+        return cls(int(bits), step, float(noise), int(seed))
 
     @property
     def deviation(self) -> float:
@@ -92,12 +93,7 @@ class Readout:
         codes: NDArray[np.int32] = np.asarray(self.quantize(y)).astype(np.int32)
         return codes
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields by name, for a header."""
-        return asdict(self)
-
     def __str__(self) -> str:
-        parts = [f"{self.bits} bits, steps of {self.step:g}" if self.bits else "exact"]
-        if self.noise:
-            parts.append(f"noise of deviation {self.noise:g}, seed {self.seed}")
-        return "; ".join(parts)
+        bits = f"{self.bits} bits, steps of {self.step:g}" if self.bits else ""
+        noise = f"noise of deviation {self.noise:g}, seed {self.seed}" if self.noise else ""
+        return "; ".join(filter(None, (bits, noise))) or "exact"

@@ -3,7 +3,7 @@
 A table is a `.npy` or `.csv` file. NaN (or an empty cell) is a measurement that is missing. It has
 one of these shapes:
 
-- windows × rows: one line a window, one number per row of Φ, as the exported C program prints it;
+- windows × rows: one line per window, one number per row of Φ, as the exported C program prints it;
 - (m, h, w), or (3, m, h, w) in color, as `Measurements.values` (`.npy` only);
 - exposures × detectors, if the manifest is that of `tersense export patterns`.
 

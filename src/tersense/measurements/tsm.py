@@ -83,7 +83,7 @@ class Header:
         readout = {f.name: content[f.name] for f in fields(Readout) if f.name in content}
         named = ((f.name, _KEYS.get(f.name, f.name)) for f in fields(cls) if f.name != "readout")
         own = {name: content[key] for name, key in named if key in content}
-        return replace(build("header", cls, own), readout=build("header", Readout, readout))
+        return replace(build("header", cls, own, _KEYS), readout=build("header", Readout, readout))
 
 
 def encode(values: NDArray[Any], header: Header) -> bytes:

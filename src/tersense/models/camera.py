@@ -2,10 +2,12 @@
 
     x (N, H, W) ──measure──▶ y (N, m, h, w) ──reconstruct_batch──▶ x̂ (N, H, W)
 
-Pixels are raw, 0 to 255, in and out. Gradients flow to x and to the weights of the reconstructor.
+Pixels are raw, 0 to 255, in and out. Gradients flow to x and to the weights of networks; solvers
+(linear, tv, bp, spgl1) give none.
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -42,8 +44,9 @@ class Camera(nn.Module):
     ) -> None:
         super().__init__()
         self.name, self.operator, self.normalization = name, operator, normalization
-        self.reconstructor = reconstructor.to(operator.phi.device).eval()
+        self.reconstructor = reconstructor.to(operator.phi.device)
         self.precision = "float32"
+        self.eval()
 
     @property
     def geometry(self) -> Geometry:
@@ -108,19 +111,31 @@ class Camera(nn.Module):
         if _has_nan(normalized):
             normalized = fill_missing(normalized, self.operator, size)
         error = readout.scaled(1 / self.normalization.std) if readout else None
-        with torch.autocast(self.device.type, torch.bfloat16, self.precision == "bfloat16"):
+        half = self.precision == "bfloat16" and self.reconstructor.half_precision
+        with torch.autocast(self.device.type, torch.bfloat16, half):
             image: Tensor = self.reconstructor(normalized, self.operator, size, error, counts)
         return self.normalization.raw(image.to(self.operator.phi.dtype))
 
-    @torch.inference_mode()
+    @contextlib.contextmanager
+    def inference(self) -> Iterator[None]:
+        """Use the network as trained, without gradients; go on as before afterwards."""
+        training = self.reconstructor.training
+        self.reconstructor.eval()
+        try:
+            with torch.inference_mode():
+                yield
+        finally:
+            self.reconstructor.train(training)
+
     def capture(self, image: NDArray[np.uint8]) -> tuple[NDArray[Any], int]:
         """Sense and reconstruct one gray image (H, W).
 
         Returns:
             The estimate (H, W), neither rounded nor clipped, and how many measurements it took.
         """
-        y = self.measure(torch.from_numpy(np.ascontiguousarray(image))[None])
-        estimate = self.reconstruct_batch(y, (image.shape[0], image.shape[1]))
+        with self.inference():
+            y = self.measure(torch.from_numpy(np.ascontiguousarray(image))[None])
+            estimate = self.reconstruct_batch(y, (image.shape[0], image.shape[1]))
         return estimate[0].cpu().numpy(), y.numel()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Camera":

@@ -22,6 +22,7 @@ from tersense.measurements.readout import Readout
 from tersense.measurements.tsm import Header
 from tersense.models.camera import Camera
 from tersense.reconstruction.base import Normalization, Reconstructor, build_reconstructor
+from tersense.runtime.device import choose_device
 from tersense.sensing.exact import ExactSensor
 from tersense.sensing.geometry import Geometry, cut_tiles
 from tersense.sensing.operator import SensingOperator, fastest_operator
@@ -94,8 +95,13 @@ class Imager:
         """
         geometry, m = Geometry(patterns.window, patterns.stride), len(patterns)
         solver = build_reconstructor(reconstructor, options, geometry, m)
+        if next(solver.parameters(), None) is not None:
+            raise TersenseError(
+                f"{reconstructor} must be trained; use linear, tv or bp, or load a model"
+            )
         mean, std = (0.0, 1.0) if solver.raw_pixels else _USUAL_PIXELS
         about = {"training": "none"}
+        device = choose_device(device)
         return cls(name or reconstructor, patterns, torch.ones(m), mean, std, solver, about, device)
 
     @property
@@ -219,7 +225,7 @@ class Imager:
             seed: Of the noise.
         """
         pixels = check_image(image)
-        y = self._exact(to_planes(pixels), self.threads)
+        y = self._exact(to_planes(pixels), self.operator, self.threads)
         header = Header(
             height=pixels.shape[0],
             width=pixels.shape[1],
@@ -236,7 +242,7 @@ class Imager:
 
     @cached_property
     def _exact(self) -> ExactSensor:
-        return ExactSensor(self.patterns, self.operator)
+        return ExactSensor(self.patterns)
 
     def reconstruct(self, measurements: Measurements | MeasuredValues) -> ImageArray:
         """Return the image, uint8 of its own size, (H, W) or (H, W, 3).
@@ -293,7 +299,7 @@ class Imager:
         for tile in cut_tiles(self.geometry, size, self.reconstructor.halo, TILE_PIXELS):
             part = torch.from_numpy(y[(..., *tile.windows)].astype(np.float32)) * readout.step
             ones = self.operator.sense_ones(size, *tile.windows)
-            with torch.inference_mode():
+            with self.camera.inference():
                 planes = self.camera.reconstruct_part(part, ones, tile.size, readout)
             yield tile.place, from_planes(planes[(..., *tile.inside)].cpu().numpy())
 

@@ -45,6 +45,7 @@ def load(
     if Path(name).suffix.lower() in SUFFIXES:
         imager = Imager.untrained(read_patterns(name, stride), name=Path(name).stem, device=device)
         imager.about["patterns"] = Path(name).name
+        imager.precision = precision
         return imager
     if stride is not None:
         raise TersenseError(f"{name} has its own stride; only a file of patterns can be given one")

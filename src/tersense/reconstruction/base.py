@@ -78,6 +78,7 @@ class Reconstructor(nn.Module, ABC):
     any_count = False  # whether that number may differ from window to window
     lowest_rate = 0.0  # below which it was not trained
     raw_pixels = False  # whether it takes y as it was sensed, without normalization
+    half_precision = True  # whether it may compute in bfloat16; solvers may not
 
     def __init__(self, geometry: Geometry, rows: int, options: Any) -> None:
         super().__init__()
@@ -111,7 +112,8 @@ class Reconstructor(nn.Module, ABC):
             operator: The camera, with its Φ and α.
             size: (H, W).
             readout: How y was read out, in the same units as y; None for exact measurements. Its
-                `deviation` is that of the error of a measurement.
+                `deviation` is that of the error of a measurement. Who cannot use it ignores it; of
+                the built-in reconstructors only `linear` uses it so far.
             counts: (N, h, w) integers, how many of its first rows each window was measured with;
                 None for all. The others are zero in y.
 
@@ -148,19 +150,21 @@ def find_reconstructor(name: str) -> type[Reconstructor]:
     """Return the class registered under a name, importing its module first where need be."""
     if name not in _registry and name in _BUILT_IN:
         importlib.import_module(_BUILT_IN[name])
+    if name in _registry:
+        return _registry[name]
     offered = {entry.name: entry for entry in importlib.metadata.entry_points(group=ENTRY_POINTS)}
-    if name not in _registry and name in offered:
-        try:
-            cls = offered[name].load()
-        except Exception as error:  # somebody else's module may fail in any way
-            raise TersenseError(
-                f"the reconstructor {name!r} of {offered[name].value} cannot be imported: {error}"
-            ) from error
-        register(name)(cls)
-    if name not in _registry:
+    if name not in offered:
         known = ", ".join(sorted({*_registry, *_BUILT_IN, *offered}))
         raise TersenseError(f"no reconstructor is called {name!r}; known: {known}")
-    return _registry[name]
+    try:
+        cls = offered[name].load()
+    except Exception as error:  # somebody else's module may fail in any way
+        raise TersenseError(
+            f"the reconstructor {name!r} of {offered[name].value} cannot be imported: {error}"
+        ) from error
+    if not (isinstance(cls, type) and issubclass(cls, Reconstructor)):
+        raise TersenseError(f"{offered[name].value} must be a Reconstructor, got {cls!r}")
+    return register(name)(cls)
 
 
 def build_reconstructor(

@@ -5,13 +5,13 @@ The solvers work on raw pixels, as they were sensed, and on windows that do not 
 """
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
 from tersense.errors import TersenseError, install_hint
-from tersense.io.schema import above
+from tersense.io.schema import above, validate
 from tersense.measurements.readout import Readout
 from tersense.reconstruction.base import Reconstructor, register
 from tersense.reconstruction.solvers.primal_dual import (
@@ -37,13 +37,30 @@ class SolverOptions:
 
     tolerance: Annotated[float, above(0)] = 1e-3
 
+    def __post_init__(self) -> None:
+        validate("reconstructor", self)
+
+
+class _Solver(Reconstructor):
+    """Work on raw pixels of windows that do not overlap."""
+
+    any_rate = raw_pixels = True
+    half_precision = False
+
+    def __init__(self, geometry: Geometry, rows: int, options: Any) -> None:
+        super().__init__(geometry, rows, options)
+        if geometry.stride != geometry.window:
+            raise TersenseError(
+                f"stride must be the window, {geometry.window}, for {self.registered_name}, got "
+                f"{geometry.stride}: it solves for windows that do not overlap; linear takes any"
+            )
+
 
 @register("tv")
-class TotalVariationReconstructor(Reconstructor):
+class TotalVariationReconstructor(_Solver):
     """Find the image of least total variation that has these measurements."""
 
     Options = SolverOptions
-    any_rate = raw_pixels = True
     halo = 1  # total variation sees across the seam of two tiles
 
     def forward(
@@ -59,11 +76,10 @@ class TotalVariationReconstructor(Reconstructor):
 
 
 @register("bp")
-class BasisPursuitReconstructor(Reconstructor):
+class BasisPursuitReconstructor(_Solver):
     """Find the windows of least ℓ1 norm in the DCT domain that have these measurements."""
 
     Options = SolverOptions
-    any_rate = raw_pixels = True
 
     def forward(
         self,
@@ -89,11 +105,10 @@ class Spgl1Options:
 
 
 @register("spgl1")
-class Spgl1Reconstructor(Reconstructor):
+class Spgl1Reconstructor(_Solver):
     """Basis Pursuit by spgl1, whole windows one by one, on the CPU."""
 
     Options = Spgl1Options
-    any_rate = raw_pixels = True
 
     def __init__(self, geometry: Geometry, rows: int, options: Spgl1Options) -> None:
         super().__init__(geometry, rows, options)
@@ -103,6 +118,7 @@ class Spgl1Reconstructor(Reconstructor):
             raise TersenseError(f"spgl1 is missing: {install_hint('baselines')}") from error
         self._solve = spg_bp
 
+    @torch.no_grad()
     def forward(
         self,
         y: Tensor,
@@ -118,8 +134,8 @@ class Spgl1Reconstructor(Reconstructor):
         columns = y.double().movedim(1, -1).flatten(0, 2)  # (N·h·w, m)
         # Orthonormal rows, as our own solver has them: spgl1 takes half as long with them.
         atoms, targets = dct_atoms(operator.phi.double(), columns)
-        matrix = atoms.flatten(1).numpy()
-        solutions = (self._solve(matrix, b, iter_lim=_ITERATIONS)[0] for b in targets.numpy())
+        matrix = atoms.flatten(1).cpu().numpy()
+        solutions = (self._solve(matrix, b, iter_lim=_ITERATIONS)[0] for b in targets.cpu().numpy())
         u = torch.stack([torch.from_numpy(solution) for solution in solutions])
         windows = from_dct(u.view(-1, window, window)).view(*y[:, 0].shape, window, window)
         return windows.transpose(2, 3).reshape(-1, *size).to(y)

@@ -16,7 +16,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from tersense.io.schema import above, at_least, at_most, below
+from tersense.io.schema import above, at_least, at_most, below, validate
 from tersense.measurements.readout import Readout
 from tersense.reconstruction.base import Reconstructor, register
 from tersense.reconstruction.solvers.conjugate_gradient import solve
@@ -40,6 +40,9 @@ class LinearOptions:
     correlation: Annotated[float, at_least(0), below(1)] = 0.8
     noise: Annotated[float, above(0), at_most(1e6)] = 1.0
 
+    def __post_init__(self) -> None:
+        validate("reconstructor", self)
+
 
 @register("linear")
 class LinearReconstructor(Reconstructor):
@@ -47,6 +50,7 @@ class LinearReconstructor(Reconstructor):
 
     Options = LinearOptions
     any_rate = any_count = True
+    half_precision = False
 
     def __init__(self, geometry: Geometry, rows: int, options: LinearOptions) -> None:
         super().__init__(geometry, rows, options)

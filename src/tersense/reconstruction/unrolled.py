@@ -68,7 +68,7 @@ class UnrolledReconstructor(Reconstructor):
         self.lowest_rate = options.lowest_rate if options.nested else 0.0
         self.damping = nn.Parameter(torch.tensor(-3.0))  # log(λ − least λ)
         self._compiled: list[Any] = []
-        self._inverses: WeakKeyDictionary[SensingOperator, Tensor] = WeakKeyDictionary()
+        self._inverses: WeakKeyDictionary[SensingOperator, tuple[int, Tensor]] = WeakKeyDictionary()
         self.phases = nn.ModuleList(
             Phase(options.channels, first=number == 0) for number in range(options.phases)
         )
@@ -117,13 +117,16 @@ class UnrolledReconstructor(Reconstructor):
         damping = _MIN_DAMPING + self.damping.exp()
         if torch.is_grad_enabled() or self.training:
             return inverse_gram(operator, damping, self.options.overlaps)
-        if operator not in self._inverses:
-            self._inverses[operator] = inverse_gram(operator, damping, self.options.overlaps)
-        return self._inverses[operator]
+        version = self.damping._version  # it may be trained on between two images
+        kept = self._inverses.get(operator)
+        if kept is None or kept[0] != version:
+            kept = version, inverse_gram(operator, damping, self.options.overlaps)
+            self._inverses[operator] = kept
+        return kept[1]
 
 
 class Phase(nn.Module):
-    """One round: a step towards the measurements, then the prior.
+    """One round: a step toward the measurements, then the prior.
 
     Args:
         channels: Feature maps.

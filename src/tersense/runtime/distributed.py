@@ -3,7 +3,7 @@
 `torchrun` starts the processes, on one machine or on many, and tells each its number. All do the
 same, each with its part of a batch or of the files; the first one writes and speaks. Whatever they
 decide by the clock, by a signal or by a file they decide together, or they would wait for each
-other for ever. A process that was started alone notices nothing of all this.
+other forever. A process that was started alone notices nothing of all this.
 """
 
 import contextlib
@@ -104,7 +104,7 @@ def first(work: Callable[[], T]) -> T:
 def share_out(
     items: Sequence[T], work: Callable[[T], R], track: Track = quietly, label: str = ""
 ) -> list[R]:
-    """Do the work for every item, each process its part; return all results in order."""
+    """Do the work forevery item, each process its part; return all results in order."""
     mine = items[rank() :: count()]
     parts = gather(together(lambda: [work(item) for item in track(mine, label, len(mine))]))
     results: list[Any] = [None] * len(items)

@@ -4,7 +4,7 @@ The image is first taken apart into S * S *planes*, one for each place that a pi
 its S x S cell.  A given pixel of all windows then lies in one plane, at one distance from the
 windows' own cells.  With S = 2::
 
-    image     a b A B     planes     a A    b B    c C    d D
+    image       a b A B     planes     a A    b B    c C    d D
                 c d C D                e E    f F    g G    h H
                 e f E F
                 g h G H

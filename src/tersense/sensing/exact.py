@@ -23,28 +23,30 @@ _PIXELS_AT_ONCE = 2**26  # of windows, copied out to be multiplied
 
 
 class ExactSensor:
-    """Sense uint8 images with a frozen Φ, on the device that the operator is on.
+    """Sense uint8 images with a frozen Φ.
 
     Args:
         patterns: The frozen Φ.
-        operator: The same Φ as an operator; it says where to compute.
     """
 
-    def __init__(self, patterns: Patterns, operator: SensingOperator) -> None:
-        self.patterns, self.operator = patterns, operator
+    def __init__(self, patterns: Patterns) -> None:
+        self.patterns = patterns
 
-    def __call__(self, planes: NDArray[np.uint8], threads: int = 0) -> NDArray[Any]:
+    def __call__(
+        self, planes: NDArray[np.uint8], operator: SensingOperator, threads: int = 0
+    ) -> NDArray[Any]:
         """Sense channels (C, H, W): return y (C, m, h, w) of `patterns.measurement_dtype`.
 
         Args:
             planes: (C, H, W) uint8.
+            operator: The same Φ as an operator; it says where to compute.
             threads: That share an image on a CPU; 0 for as many as there are cores.
         """
-        device = self.operator.phi.device
+        device = operator.phi.device
         if device.type == "cpu":
             threads = threads or usable_cores()
             return np.stack([self._add_only(plane, threads) for plane in planes])
-        y = [sense_exactly(torch.from_numpy(plane.copy()).to(device), self.operator)
+        y = [sense_exactly(torch.from_numpy(plane.copy()).to(device), operator)
              for plane in planes]  # fmt: skip
         return torch.stack(y).cpu().numpy().astype(self.patterns.measurement_dtype)
 

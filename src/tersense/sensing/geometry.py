@@ -46,7 +46,7 @@ class Geometry:
 
     def grid(self, height: int, width: int) -> tuple[int, int]:
         """Return (h, w), the number of windows down and across."""
-        # Not −(−a // b): where a stands for any size, runtimes may divide towards zero.
+        # Not −(−a // b): where a stands for any size, runtimes may divide toward zero.
         more = self.stride - 1
         return (height + more) // self.stride, (width + more) // self.stride
 

@@ -1,6 +1,8 @@
 """The camera in training: sensor and reconstructor as one network, pixels in, loss out.
 
-pixels ──normalize──▶ x ──Φ──▶ y ──reconstructor──▶ x̂,   loss = mean over crops of ‖x − x̂‖²
+pixels ──normalize──▶ x ──Φ──▶ y ──reconstructor──▶ x̂ ──▶ loss
+
+The paper's loss is the mean over crops of ‖x − x̂‖²; `losses` has others.
 """
 
 from typing import Any

@@ -1,11 +1,8 @@
 """One training run from its settings to its model: `train`."""
 
-import platform
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from tersense import __version__
 from tersense.errors import Interrupted
@@ -13,7 +10,7 @@ from tersense.models.camera import Camera
 from tersense.models.files import write_model
 from tersense.models.imager import Imager
 from tersense.runtime import distributed
-from tersense.runtime.device import choose_device
+from tersense.runtime.device import choose_device, device_name
 from tersense.runtime.progress import Quiet, Watcher
 from tersense.training.config import Config
 from tersense.training.data import TrainingData
@@ -98,7 +95,7 @@ class Run:
             "pictures": len(self.data.images),
             "steps": self.state.step,
             "step_seconds": round(self.state.seconds, 1),
-            "machine": _machine(self.state.device),
+            "machine": device_name(self.state.device),
             "tersense": __version__,
         }
 
@@ -124,7 +121,7 @@ def open_run(config: Config, resume: bool, watcher: Watcher) -> Run:
     data = distributed.require_same(
         run.data.images.describe(), "the processes see different images in data.train"
     )
-    facts = {"step": run.state.step, "machine": _machine(run.state.device),
+    facts = {"step": run.state.step, "machine": device_name(run.state.device),
              "processes": distributed.count()}  # fmt: skip
     warning = distributed.first(lambda: folder.record_session(data, **facts))
     if resume:
@@ -133,7 +130,3 @@ def open_run(config: Config, resume: bool, watcher: Watcher) -> Run:
     if warning:
         watcher.line(warning)
     return run
-
-
-def _machine(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from tersense.errors import TersenseError
 from tersense.evaluation.metrics import psnr
-from tersense.evaluation.protocols import Camera, reconstruct_overlapping
+from tersense.evaluation.protocols import CameraLike, reconstruct_overlapping
 from tersense.io.images import ImageArray, read_gray
-from tersense.models.camera import Camera as TensorCamera
+from tersense.models.camera import Camera
 from tersense.models.imager import Imager
 from tersense.models.zoo import load
 from tersense.reconstruction.base import Normalization, build_reconstructor
@@ -46,7 +46,7 @@ class Method:
 
     name: str
     about: str
-    camera: Camera
+    camera: CameraLike
     windows: bool = True
     trained: bool = True
 
@@ -73,11 +73,11 @@ def list_methods() -> tuple[list[Method], list[str]]:
     return [*methods, Method("BP by spgl1", about, camera)], []
 
 
-def _untrained_sda() -> Camera:
+def _untrained_sda() -> CameraLike:
     geometry, sensor = Geometry(WINDOW, WINDOW), DenseSensor(WINDOW, WINDOW, RATE)
     operator = SensingOperator(sensor.theta.detach().view(-1, WINDOW, WINDOW), WINDOW)
     network = build_reconstructor("sda", {}, geometry, len(operator.phi))
-    return TensorCamera("O-NL-SDA", operator, Normalization(128.0, 64.0), network)
+    return Camera("O-NL-SDA", operator, Normalization(128.0, 64.0), network)
 
 
 def bench_methods(
@@ -161,7 +161,7 @@ class _Figures:
             }  # fmt: skip
 
 
-def _time_blocks(camera: Camera, image: ImageArray) -> tuple[float, NDArray[Any]]:
+def _time_blocks(camera: CameraLike, image: ImageArray) -> tuple[float, NDArray[Any]]:
     """Measure the reconstruction alone."""
     size = image.shape[0], image.shape[1]
     with torch.inference_mode():
@@ -170,7 +170,9 @@ def _time_blocks(camera: Camera, image: ImageArray) -> tuple[float, NDArray[Any]
     return seconds, np.clip(estimate[0].numpy(), 0, 255)
 
 
-def _time_overlapping(camera: Camera, image: ImageArray, stride: int) -> tuple[float, NDArray[Any]]:
+def _time_overlapping(
+    camera: CameraLike, image: ImageArray, stride: int
+) -> tuple[float, NDArray[Any]]:
     """Measure sensing and reconstruction; sensing is a small part of it."""
     seconds, (estimate, _) = _time(lambda: reconstruct_overlapping(camera, image, stride))
     return seconds, estimate

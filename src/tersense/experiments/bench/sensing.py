@@ -194,7 +194,7 @@ def _sensing_case(side: int, k: int, seconds: float, load: float) -> dict[str, A
 
 
 def _lapped_case(side: int, seconds: float) -> dict[str, Any]:
-    """Compare throughput a measurement: S = 16 with 64 patterns against S = 32 with 256."""
+    """Compare throughput per measurement: S = 16 with 64 patterns against S = 32 with 256."""
     image = random_image(side)
     block = AddOnlySensor(random_patterns(256, 51), WINDOW)
     lapped = AddOnlySensor(random_patterns(64, 51), WINDOW // 2)

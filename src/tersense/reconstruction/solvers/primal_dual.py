@@ -10,16 +10,15 @@ Windows must not overlap (S = B): the projection onto {x : Φx = y} is then know
 
 import math
 import warnings
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
+from tersense.reconstruction.solvers.conjugate_gradient import Map
 from tersense.sensing.operator import SensingOperator
 
-Map = Callable[[Tensor], Tensor]
 _RELAXATION = 1.8  # below 2; longer steps than the plain iteration's
 _CHECK_EVERY = 20  # iterations; to look at the gap costs about one
 
