@@ -62,7 +62,7 @@ def test_a_training_is_read_up_to_the_line_that_was_cut_off(run):
         (("config", "data", {"samples": 1000}), "data.samples"),
         (("quick", True), "quick"),
         (("protocols", {"overlapping": 4}), "protocols"),
-        (("pictures", {"Set11": "other"}), "pictures of Set11"),
+        (("pictures", {"Set11": "other"}), "images of Set11"),
     ],
 )
 def test_tables_made_in_different_ways_are_not_drawn_together(tmp_path, change, said):

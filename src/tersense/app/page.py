@@ -240,15 +240,18 @@ def build_page(studio: Studio) -> gr.Blocks:
                                  "api_visibility": "private"}  # fmt: skip
         clear: dict[str, Any] = {"fn": None, "js": _CLEAR, "outputs": shown, **quick}
         started.clear(**clear)
-        for done in (
-            page.load(**work),
-            gallery.select(pick, None, [chosen, upload], **quick).then(**work),
-            upload.upload(take, upload, [chosen, gallery], **quick).success(**work),
-            model.input(offer, [model, share], [share, model], **quick).then(**work),
-            share.input(**work),
-        ):
+        works = {
+            page.load: page.load(**work),
+            gallery.select: gallery.select(pick, None, [chosen, upload], **quick).then(**work),
+            upload.upload: upload.upload(take, upload, [chosen, gallery], **quick).success(**work),
+            model.input: model.input(offer, [model, share], [share, model], **quick).then(**work),
+            share.input: share.input(**work),
+        }
+        for wish, done in works.items():
             done.failure(**clear)
             done.success(None, js=_OFFER, outputs=[tsm, png], **quick)
+            # What an earlier wish gives later must not take the place of what this one gave.
+            wish(None, cancels=[other for other in works.values() if other is not done])
     page.queue(default_concurrency_limit=_AT_ONCE, max_size=50)
     built: gr.Blocks = page
     return built
