@@ -12,11 +12,13 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 import tersense
+from runs import small_config
 from tersense.errors import TersenseError
 from tersense.measurements.measurements import Measurements
 from tersense.measurements.tsm import Header
 from tersense.models.files import read_model, write_model
 from tersense.sensing.patterns import Patterns
+from tersense.training.run import train
 
 
 def test_measurements_that_no_accumulator_holds_are_refused_before_they_are_taken():
@@ -146,3 +148,28 @@ def test_a_result_keeps_the_mode_of_the_file_that_it_replaces(small_imager, tmp_
     assert path.stat().st_mode & 0o777 == 0o600
     assert tersense.Measurements.load(path).values.shape == (16, 1, 1)
     shutil.rmtree(tmp_path)
+
+
+HOLD = """
+import sys
+from tersense.training.run_folder import RunFolder
+folder = RunFolder(sys.argv[1])
+folder.claim()
+print("claimed", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_two_trainings_in_one_folder_do_not_overwrite_each_other(tmp_path):
+    """A killed process lets go; what it said of itself does not keep anybody out."""
+    config = small_config(tmp_path / "run", train__epochs=1)
+    command = [sys.executable, "-c", HOLD, str(tmp_path / "run")]
+    with subprocess.Popen(command, stdin=-1, stdout=-1, text=True) as other:
+        assert other.stdout.readline() == "claimed\n"
+        with pytest.raises(TersenseError, match=rf"in use by process {other.pid} on .*, since "):
+            train(config)
+        other.kill()
+    assert (tmp_path / "run/.owner").exists()
+    train(config)
+    assert not (tmp_path / "run/.owner").exists()
+    assert tersense.load(tmp_path / "run").about["steps"] == 20

@@ -79,6 +79,7 @@ class Run:
         camera = network.to_camera(self.folder.name, self._about())
         if isinstance(camera, Imager):
             distributed.first(lambda: write_model(self.folder.model, camera))
+        self.folder.release()
         return camera
 
     def _about(self) -> dict[str, Any]:
@@ -100,10 +101,21 @@ class Run:
         }
 
 
+def _enter(folder: RunFolder, config: Config, resume: bool) -> None:
+    """Take the folder for this run; another may have begun in it since it was looked at."""
+    folder.claim()
+    try:
+        folder.check(config, resume)
+        folder.prepare(config)
+    except BaseException:
+        folder.release()
+        raise
+
+
 def open_run(config: Config, resume: bool, watcher: Watcher) -> Run:
     """Set up a run and its folder, at its last checkpoint if it is resumed."""
     folder = RunFolder(config.train.out)
-    distributed.first(lambda: folder.check(config, resume))
+    distributed.first(lambda: folder.check(config, resume))  # before hours of packing, too
     run = distributed.together(lambda: Run(config, watcher))
     watcher.line(run.describe())
     if config.train.freeze_epochs >= config.train.epochs:
@@ -111,7 +123,7 @@ def open_run(config: Config, resume: bool, watcher: Watcher) -> Run:
             f"the patterns will not be frozen: train.freeze_epochs = {config.train.freeze_epochs} "
             f"is not below train.epochs = {config.train.epochs}"
         )
-    distributed.first(lambda: folder.prepare(config))
+    distributed.first(lambda: _enter(run.folder, config, resume))
     if resume:
         distributed.together(lambda: run.state.load(folder.checkpoint))
         distributed.require_same(

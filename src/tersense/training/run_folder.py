@@ -7,6 +7,7 @@ resumes from and `model.safetensors` the model.
 
 import json
 import math
+import os
 import platform
 import shlex
 import sys
@@ -16,13 +17,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock, Timeout
 
 from tersense import __version__
 from tersense.errors import TersenseError
-from tersense.io.files import make_folder, remove_partials, write_json, written_whole
+from tersense.io.files import (
+    make_folder,
+    read_text,
+    remove_partials,
+    write_json,
+    written_whole,
+)
 from tersense.training.config import Config, read_config, write_toml
 
 _CONFIG, _METRICS, _RECORD = "config.toml", "metrics.jsonl", "run.json"
+_LOCK, _OWNER = ".lock", ".owner"
 # What may change from session to session of a run.
 _FREE = {"epochs", "seconds", "out", "device", "validate_epochs", "checkpoint_epochs", "validation"}
 
@@ -38,6 +47,8 @@ class RunFolder:
         self.path = Path(path)
         self.checkpoint = self.path / "checkpoint.safetensors"
         self.model = self.path / "model.safetensors"
+        # One for all objects of this process; the system lets go of it when the process ends.
+        self._lock = FileLock(self.path / _LOCK, timeout=0, thread_local=False, is_singleton=True)
 
     @property
     def name(self) -> str:
@@ -63,9 +74,29 @@ class RunFolder:
                         "now; a run resumes with its own settings"
                     )
 
-    def prepare(self, config: Config) -> None:
-        """Make the folder, note the settings, and remove what a killed process left."""
+    def claim(self) -> None:
+        """Make the folder and keep other processes out of it until `release`, or until we end."""
         make_folder(self.path)
+        owner = self.path / _OWNER
+        try:
+            self._lock.acquire()
+        except Timeout as error:
+            known = read_text(owner).strip() if owner.is_file() else "another process"
+            raise TersenseError(
+                f"{self.path} is in use by {known}; wait until it ends, or choose another folder "
+                "with --set train.out=…"
+            ) from error
+        since = time.strftime("%Y-%m-%d %H:%M:%S")
+        owner.write_text(f"process {os.getpid()} on {platform.node()}, since {since}\n", "utf-8")
+
+    def release(self) -> None:
+        """Let other processes in again."""
+        if self._lock.is_locked:
+            (self.path / _OWNER).unlink(missing_ok=True)
+            self._lock.release(force=True)
+
+    def prepare(self, config: Config) -> None:
+        """Note the settings, and remove what a killed process left."""
         remove_partials(self.path)
         with written_whole(self.path / _CONFIG) as partial:
             partial.write_text(write_toml(config), encoding="utf-8")
