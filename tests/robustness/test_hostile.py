@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -14,6 +15,7 @@ from safetensors.torch import save_file
 import tersense
 from runs import small_config
 from tersense.errors import TersenseError
+from tersense.io.images import write_image
 from tersense.measurements.measurements import Measurements
 from tersense.measurements.tsm import Header
 from tersense.models.files import read_model, write_model
@@ -173,3 +175,32 @@ def test_two_trainings_in_one_folder_do_not_overwrite_each_other(tmp_path):
     train(config)
     assert not (tmp_path / "run/.owner").exists()
     assert tersense.load(tmp_path / "run").about["steps"] == 20
+
+
+WRITE = """
+import pathlib, signal, sys
+from tersense.cli import main
+
+def half(path, content):
+    with path.open("wb") as file:
+        file.write(content[:50])
+    print("writing", flush=True)
+    signal.pause()
+
+pathlib.Path.write_bytes = half
+sys.exit(main(["sense", sys.argv[1], "-m", "paper-r25", "-o", sys.argv[2]]))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_signals_leave_nothing_half_written(tmp_path, number):
+    write_image(tmp_path / "a.png", np.zeros((32, 32), np.uint8))
+    command = [sys.executable, "-c", WRITE, str(tmp_path / "a.png"), str(tmp_path / "a.tsm")]
+    with subprocess.Popen(command, stdout=-1, stderr=-1, text=True) as program:
+        assert program.stdout.readline() == "writing\n"
+        assert list(tmp_path.glob(".partial-*"))
+        program.send_signal(number)
+        _, said = program.communicate(timeout=60)
+    assert program.returncode == 128 + number
+    assert said == ("" if number == signal.SIGINT else "tersense: interrupted\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.png"]

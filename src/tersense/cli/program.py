@@ -1,9 +1,12 @@
 """The command line: `tersense COMMAND`."""
 
+import contextlib
 import io
 import os
+import signal
 import sys
 import warnings
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -85,7 +88,7 @@ def main(arguments: list[str] | None = None) -> int:
     if "" in (sys.argv[1:] if arguments is None else arguments):
         return _fail("an argument is empty; if it came from a variable, the variable is not set")
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _ending_in_good_order():
             warnings.simplefilter("always", TersenseWarning)
             warnings.showwarning = _show_warning
             return app(args=arguments, prog_name="tersense", standalone_mode=False) or 0
@@ -94,6 +97,8 @@ def main(arguments: list[str] | None = None) -> int:
         return _fail(message) if message else 2  # without a command, the help has been shown
     except AlreadyToldError:
         return 2
+    except SystemExit as stop:  # by a signal: ours below, or typer's for Ctrl-C
+        return _fail("interrupted", int(stop.code or 0))
     except (typer.Abort, KeyboardInterrupt):
         return _fail("interrupted", 130)
     except BrokenPipeError:
@@ -103,6 +108,25 @@ def main(arguments: list[str] | None = None) -> int:
         if os.environ.get("TERSENSE_DEBUG"):
             raise
         return _fail(str(error) or type(error).__name__)
+
+
+@contextlib.contextmanager
+def _ending_in_good_order() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end a command as Ctrl-C does: it removes what is half-written."""
+
+    def stop(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)  # typer would take a KeyboardInterrupt for Ctrl-C
+
+    before = {}
+    with contextlib.suppress(ValueError):  # only the main thread may set handlers
+        for number in (signal.SIGTERM, getattr(signal, "SIGHUP", None)):
+            if number and signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP
+                before[number] = signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _show_warning(
