@@ -377,3 +377,10 @@ def test_hints_name_an_install_command_that_works_in_a_clone(tmp_path, monkeypat
     assert install_hint("plot") == ".venv/bin/pip install -c constraints.txt -e '.[plot]'"
     monkeypatch.setattr(errors, "__file__", str(tmp_path / "site-packages/tersense/errors.py"))
     assert install_hint("plot") == "pip install 'tersense[plot]'"
+
+
+def test_a_reader_who_leaves_is_no_interruption():
+    """`tersense … | head`: nothing is said of it."""
+    command = f"{sys.executable} -m tersense evaluate -h | head -n 1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert done.stderr == ""

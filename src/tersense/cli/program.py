@@ -97,8 +97,9 @@ def main(arguments: list[str] | None = None) -> int:
         return _fail(message) if message else 2  # without a command, the help has been shown
     except AlreadyToldError:
         return 2
-    except SystemExit as stop:  # by a signal: ours below, or typer's for Ctrl-C
-        return _fail("interrupted", int(stop.code or 0))
+    except SystemExit as stop:  # of a signal (see below), or typer's when nobody reads our output
+        code = int(stop.code or 0)
+        return _fail("interrupted", code) if code > 128 else code
     except (typer.Abort, KeyboardInterrupt):
         return _fail("interrupted", 130)
     except BrokenPipeError:
