@@ -123,10 +123,13 @@ def _train(config: Config, tests: tuple[Path, ...]) -> tuple[CameraLike, dict[st
     """Train, or go on training, and say how it went on training and on unseen crops."""
     begun = (Path(config.train.out) / "config.toml").exists()
     run = open_run(config, begun, Quiet())
-    run.loop.run()
-    if run.loop.stopped_by:
-        raise Interrupted(run.loop.stopped_by)
-    camera = run.finish()
+    try:
+        run.loop.run()
+        if run.loop.stopped_by:
+            raise Interrupted(run.loop.stopped_by)
+        camera = run.finish()
+    finally:
+        run.folder.release()
     return camera, {
         "steps": run.state.step,
         "step_seconds": round(run.state.seconds, 1),

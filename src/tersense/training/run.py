@@ -33,15 +33,22 @@ def train(config: Config, resume: bool = False, watcher: Watcher | None = None) 
     with distributed.process_group():
         watcher = watcher if watcher and distributed.rank() == 0 else Quiet()
         run = open_run(config, resume, watcher)
-        why = run.loop.run()
-        camera = run.finish()
-        if isinstance(camera, Imager):
-            watcher.line(f"the model: {run.folder.model}")
-        later = "; --resume continues it" if run.state.step < run.loop.total_steps else ""
-        watcher.line(f"{why}: step {run.state.step}, {run.state.seconds:.1f} s of steps{later}")
-        if run.loop.stopped_by:
-            raise Interrupted(run.loop.stopped_by)
-        return camera
+        try:
+            return _train(run, watcher)
+        finally:
+            run.folder.release()
+
+
+def _train(run: "Run", watcher: Watcher) -> Imager | Camera:
+    why = run.loop.run()
+    camera = run.finish()
+    if isinstance(camera, Imager):
+        watcher.line(f"the model: {run.folder.model}")
+    later = "; --resume continues it" if run.state.step < run.loop.total_steps else ""
+    watcher.line(f"{why}: step {run.state.step}, {run.state.seconds:.1f} s of steps{later}")
+    if run.loop.stopped_by:
+        raise Interrupted(run.loop.stopped_by)
+    return camera
 
 
 class Run:
@@ -79,7 +86,6 @@ class Run:
         camera = network.to_camera(self.folder.name, self._about())
         if isinstance(camera, Imager):
             distributed.first(lambda: write_model(self.folder.model, camera))
-        self.folder.release()
         return camera
 
     def _about(self) -> dict[str, Any]:

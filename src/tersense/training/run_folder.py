@@ -5,6 +5,7 @@
 resumes from and `model.safetensors` the model.
 """
 
+import contextlib
 import json
 import math
 import os
@@ -87,12 +88,16 @@ class RunFolder:
                 "with --set train.out=…"
             ) from error
         since = time.strftime("%Y-%m-%d %H:%M:%S")
-        owner.write_text(f"process {os.getpid()} on {platform.node()}, since {since}\n", "utf-8")
+        text = f"process {os.getpid()} on {platform.node()}, since {since}\n"
+        with contextlib.suppress(OSError):  # a full disk is noticed where it matters
+            owner.write_text(text, encoding="utf-8")
 
     def release(self) -> None:
-        """Let other processes in again."""
+        """Let other processes in again; nothing of the lock stays."""
         if self._lock.is_locked:
-            (self.path / _OWNER).unlink(missing_ok=True)
+            for name in (_OWNER, _LOCK):
+                with contextlib.suppress(OSError):  # Windows keeps files that are open
+                    (self.path / name).unlink(missing_ok=True)
             self._lock.release(force=True)
 
     def prepare(self, config: Config) -> None:
