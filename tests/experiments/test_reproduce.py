@@ -228,6 +228,27 @@ def test_the_recipes_are_the_papers(folders, tmp_path):
         )  # fmt: skip
 
 
+def test_table_2_as_published_says_how_the_losses_went(folders, tmp_path):
+    options = quick(folders, tmp_path)
+    result = run_experiment(TABLES["as-published"]()[3], options)
+    assert result["protocol"]["config"]["train"]["settle"] is False
+    assert result["protocol"]["config"]["reconstructor"]["eps"] == 0.001
+    keys = {"trained", "held_out", "trained_running", "held_out_running"}
+    assert all(keys <= entry.keys() for entry in result["epochs"])
+    assert len(result["epochs"]) == options.epochs
+
+
+def test_the_sweep_changes_one_setting_of_the_baseline_at_a_time(folders, tmp_path):
+    base, *others = (recipe(e, quick(folders, tmp_path)) for e in TABLES["sda"]())
+    for other in others:
+        pairs = zip(asdict(base).items(), asdict(other).items(), strict=True)
+        changes = [
+            key for (_, one), (_, two) in pairs for key in one
+            if one[key] != two[key] and key != "out"
+        ]  # fmt: skip
+        assert len(changes) == 1
+
+
 def test_losses_on_training_and_unseen_crops_are_told(folders, tmp_path):
     result = run_experiment(Experiment("plain", "plain"), quick(folders, tmp_path))
     assert 0 < result["training_loss"] < 64

@@ -55,6 +55,13 @@ def folder(tmp_path, images):
     return folder
 
 
+def test_held_out_images_are_the_others(images):
+    store = pack(images)
+    rest, held_out = store.split(2)
+    assert [i.tobytes() for i in unpack(rest)] == [i.tobytes() for i in images[::2]]
+    assert [i.tobytes() for i in unpack(held_out)] == [i.tobytes() for i in images[1::2]]
+
+
 # Folders
 
 

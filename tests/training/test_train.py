@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from skimage import data
@@ -199,6 +200,42 @@ def test_batch_statistics_belong_to_the_frozen_patterns(tmp_path):
         run.loop.recompute_statistics()
         evaluation = run.state.network.eval()(crops).item()
     assert evaluation == pytest.approx(training, rel=0.05)
+
+
+def test_without_settling_the_running_averages_are_kept(tmp_path):
+    """As in the authors' code: what a model has for inference is what training left there."""
+    run = open_run(small_config(tmp_path / "run", train__settle=False), False, Quiet())
+    run.loop.run()
+    running = run.state.network.reconstructor.layers[2].running_mean.clone()
+    run.finish()
+    run.folder.release()
+    kept = weights_of(tmp_path / "run")["reconstructor.layers.2.running_mean"]
+    assert torch.equal(kept.float(), running.float())
+    run.loop.recompute_statistics()
+    assert not torch.allclose(run.state.network.reconstructor.layers[2].running_mean, running)
+
+
+def test_losses_on_trained_and_held_out_crops_are_logged_every_epoch(tmp_path, rng):
+    """Gradients are trained on, noise is held out: nobody learns noise that they never saw."""
+    for name in "abdeghi":
+        down, across = np.mgrid[:32, :32] * rng.uniform(-4, 4, (2, 1, 1))
+        write_image(tmp_path / f"{name}.png", np.clip(128 + down + across, 0, 255).astype(np.uint8))
+    for name in "cf":  # every third
+        write_image(tmp_path / f"{name}.png", rng.integers(0, 256, (32, 32), dtype=np.uint8))
+    config = small_config(
+        tmp_path / "run", data__train=str(tmp_path), data__held_out=3, train__settle=False
+    )
+    run = open_run(config, False, Quiet())
+    run.loop.run()
+    entries = [entry for entry in run.folder.metrics() if "held_out" in entry]
+    run.folder.release()
+    assert [entry["step"] for entry in entries] == [20, 40, 60]
+    assert entries[-1]["trained"] < 0.5 * entries[0]["trained"]
+    assert entries[-1]["held_out"] > 10 * entries[-1]["trained"]
+    assert entries[-1]["trained_running"] != entries[-1]["trained"]
+    before = [buffer.clone() for buffer in run.state.network.buffers()]
+    run.loop._compare_losses()
+    assert all(map(torch.equal, before, run.state.network.buffers()))
 
 
 def test_l2_pulls_the_matrices_together(tmp_path):

@@ -14,8 +14,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from tersense.errors import Interrupted, TersenseError
 from tersense.evaluation.protocols import CameraLike, score_image, summarize
 from tersense.experiments.report import mean_psnr
@@ -38,11 +36,8 @@ from tersense.runtime.device import choose_device
 from tersense.runtime.progress import Quiet
 from tersense.sensing.patterns import random_patterns, rows_for_rate
 from tersense.training.config import Config
-from tersense.training.crops import CropSampler, PackedImages
 from tersense.training.packing import open_images, resolve_source
-from tersense.training.run import Run, open_run
-
-_LOSS_CROPS = 20_000  # that tell the loss on a set of images
+from tersense.training.run import open_run
 
 
 def run_table(
@@ -134,10 +129,12 @@ def _train(config: Config, tests: tuple[Path, ...]) -> tuple[CameraLike, dict[st
         "steps": run.state.step,
         "step_seconds": round(run.state.seconds, 1),
         "patterns": camera.rows,
-        "training_loss": _mean_loss(run, run.data.images),
+        "training_loss": run.loop.trained_loss(),
         "unseen_loss": {
-            test.name: _mean_loss(run, open_images(test, config.data.crop)) for test in tests
+            test.name: run.loop.mean_loss(open_images(test, config.data.crop).to(run.state.device))
+            for test in tests
         },
+        "epochs": [entry for entry in run.folder.metrics() if "held_out" in entry],
     }
 
 
@@ -224,18 +221,3 @@ def _summary(experiment: Experiment, result: dict[str, Any]) -> str:
         for name, figures in result["sets"].items()
     )
     return f"{experiment.label}: {figures} ({result['wall_seconds']} s)"
-
-
-@torch.no_grad()
-def _mean_loss(run: Run, images: PackedImages) -> float:
-    """Return the loss, as at inference and without ℓ2, on random crops of some images."""
-    crop, network, device = run.config.data.crop, run.state.network, run.state.device
-    sampler = CropSampler(images.to(device), crop, _LOSS_CROPS, seed=1)
-    was_training, l2 = network.training, network.l2
-    network.eval().l2 = 0.0
-    losses = [
-        network(sampler.images.crops(part, crop).to(device)) * len(part)
-        for part in torch.split(sampler.epoch(0), run.config.train.batch)
-    ]
-    network.train(was_training).l2 = l2
-    return float(torch.stack(losses).sum() / _LOSS_CROPS)

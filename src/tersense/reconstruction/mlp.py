@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from tersense.io.schema import at_least, at_most, require, validate
+from tersense.io.schema import above, at_least, at_most, require, validate
 from tersense.measurements.readout import Readout
 from tersense.reconstruction.base import Reconstructor, register
 from tersense.sensing.geometry import Geometry
@@ -27,9 +27,11 @@ class MlpOptions:
 
     Args:
         hidden: Units of each hidden layer; L = 2 of 2048 in the paper, at most 64.
+        eps: Added to variances in batch normalization; 0.001 in the authors' code.
     """
 
     hidden: tuple[Annotated[int, at_least(1), at_most(2**20)], ...] = (2048, 2048)
+    eps: Annotated[float, above(0), at_most(1)] = 1e-5
 
     def __post_init__(self) -> None:
         validate("reconstructor", self)
@@ -48,10 +50,11 @@ class MlpReconstructor(Reconstructor):
         self.halo = geometry.cells - 1  # the windows that share a pixel
         layers: list[nn.Module] = []
         for inputs, outputs in pairwise((rows, *options.hidden)):
-            layers += [fully_connected(inputs, outputs), nn.ReLU(), nn.BatchNorm1d(outputs)]
+            normalized = nn.BatchNorm1d(outputs, options.eps)
+            layers += [fully_connected(inputs, outputs), nn.ReLU(), normalized]
         inputs, outputs = (rows, *options.hidden)[-1], geometry.window**2
         self.layers = nn.Sequential(
-            *layers, fully_connected(inputs, outputs), nn.BatchNorm1d(outputs)
+            *layers, fully_connected(inputs, outputs), nn.BatchNorm1d(outputs, options.eps)
         )
 
     def forward(

@@ -59,6 +59,8 @@ class DataConfig:
         samples: Crops per epoch; 0 takes one from every image.
         fresh: Draw new crops every epoch instead of shuffling the same ones.
         augment: Rotate and mirror crops at random.
+        held_out: Keep every so many-th image out of training, and log after each epoch the loss on
+            its crops beside that on crops trained on; 0 for none.
     """
 
     train: str = ""
@@ -68,6 +70,7 @@ class DataConfig:
     samples: Annotated[int, at_least(0)] = 5_000_000
     fresh: bool = False
     augment: bool = False
+    held_out: Annotated[int, at_least(0)] = 0
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,8 @@ class TrainConfig:
         clip: Largest norm of the gradient; 0 for no limit.
         freeze_epochs: Epochs after which the patterns are frozen while the reconstructor goes on
             learning; 0 for never.
+        settle: Take the statistics of batch normalization anew for the patterns that are kept;
+            false for running averages of the last steps, as in the authors' code.
         l2: Weight of ½·Σw² over the reconstructor's weight matrices, added to the loss.
         seed: Of everything random.
         device: auto, cpu or cuda.
@@ -118,6 +123,7 @@ class TrainConfig:
     warmup: Annotated[int, at_least(0)] = 0
     clip: Annotated[float, at_least(0)] = 0.0
     freeze_epochs: Annotated[int, at_least(0)] = 0
+    settle: bool = True
     l2: Annotated[float, at_least(0)] = 0.0
     seed: Annotated[int, at_least(0), below(2**32)] = 0
     device: Literal["auto", "cpu", "cuda"] = "auto"

@@ -51,6 +51,16 @@ class PackedImages:
             self.skipped,
         )
 
+    def split(self, every: int) -> tuple["PackedImages", "PackedImages"]:
+        """Return all but every so many-th image, and those; both share the store."""
+        chosen = torch.arange(len(self), device=self.starts.device) % every == every - 1
+        rest, kept_out = (
+            PackedImages(self.pixels, self.starts[those], self.heights[those], self.widths[those],
+                         self.skipped)
+            for those in (~chosen, chosen)
+        )  # fmt: skip
+        return rest, kept_out
+
     def image(self, number: int) -> ImageArray:
         """Return one whole image, (H, W) uint8."""
         height, width = int(self.heights[number]), int(self.widths[number])

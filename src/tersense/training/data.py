@@ -10,7 +10,7 @@ from tersense.io.images import ImageArray, find_images, read_gray
 from tersense.runtime import distributed
 from tersense.runtime.progress import Track, quietly
 from tersense.training.config import Config
-from tersense.training.crops import CropSampler
+from tersense.training.crops import CropSampler, PackedImages
 from tersense.training.packing import open_images
 
 
@@ -27,6 +27,9 @@ class TrainingData:
         data, self.batch, self.device = config.data, config.train.batch, device
         self.crop = data.crop
         self.images = open_images(data.train, data.crop, data.cache, track).to(device)
+        self.held_out: PackedImages | None = None
+        if data.held_out:
+            self.images, self.held_out = _split(self.images, data.held_out)
         self.validation = _read_validation(data.validation)
         self.sampler = CropSampler(
             self.images, data.crop, data.samples, data.fresh, data.augment, config.train.seed
@@ -64,6 +67,14 @@ class TrainingData:
         while True:
             for number in range(self.steps_per_epoch):
                 yield self.crops(locations[number * self.batch : (number + 1) * self.batch])
+
+
+def _split(images: PackedImages, every: int) -> tuple[PackedImages, PackedImages]:
+    if not 2 <= every <= len(images):
+        raise TersenseError(
+            f"data.held_out must be 0 or from 2 to the number of images, {len(images)}, got {every}"
+        )
+    return images.split(every)
 
 
 def _read_validation(folder: str) -> list[tuple[str, ImageArray]]:

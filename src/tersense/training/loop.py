@@ -21,6 +21,7 @@ from tersense.evaluation.protocols import score_image
 from tersense.runtime import distributed
 from tersense.runtime.progress import Watcher
 from tersense.training.config import Config
+from tersense.training.crops import CropSampler, PackedImages
 from tersense.training.cuda_graph import fastest_convolutions, replayed
 from tersense.training.data import TrainingData
 from tersense.training.run_folder import RunFolder
@@ -28,6 +29,7 @@ from tersense.training.state import TrainingState
 from tersense.training.stopping import Looks, stop_requests
 
 _STATISTICS_BATCHES = 20
+_LOSS_CROPS = 20_000  # that tell the loss on some images
 
 
 class Loop:
@@ -79,6 +81,7 @@ class Loop:
                 if why:
                     self.save_checkpoint()
                     return why
+                self._compare_losses()
                 last = state.step == self.total_steps
                 if last or (epoch + 1) % train.validate_epochs == 0:
                     self.validate()
@@ -164,6 +167,11 @@ class Loop:
         alone = distributed.count() == 1
         return replayed(step) if on_gpu and alone and self.data.images.pixels.is_cuda else step
 
+    def settle(self) -> None:
+        """Recompute BatchNorm statistics for the frozen Φ, unless the settings say otherwise."""
+        if self.config.train.settle:
+            self.recompute_statistics()
+
     def recompute_statistics(self) -> None:
         """Recompute BatchNorm statistics for the frozen Φ, on some batches of the first epoch.
 
@@ -179,7 +187,7 @@ class Loop:
         """Measure PSNR on the validation images and log it."""
         if not self.data.validation:
             return
-        self.recompute_statistics()
+        self.settle()
         network = self.state.network.eval()
         camera = network.to_camera("validation", {})
         scores = distributed.share_out(
@@ -191,6 +199,52 @@ class Loop:
         self.watcher.line(
             f"step {self.state.step}: validation {psnr:.2f} dB, {self.state.seconds:.0f} s"
         )
+
+    def _compare_losses(self) -> None:
+        """Log the loss on crops trained on and on those of held-out images.
+
+        Both with statistics recomputed for Φ as it is now, and with the running averages, which a
+        network that is trained further goes on with.
+        """
+        held_out = self.data.held_out
+        if held_out is None:
+            return
+        averages = [buffer.clone() for buffer in self.state.network.buffers()]
+        running = self.trained_loss(), self.mean_loss(held_out)
+        self.recompute_statistics()
+        settled = self.trained_loss(), self.mean_loss(held_out)
+        for buffer, before in zip(self.state.network.buffers(), averages, strict=True):
+            buffer.copy_(before)
+        self._log(
+            trained=settled[0],
+            held_out=settled[1],
+            trained_running=running[0],
+            held_out_running=running[1],
+        )
+
+    def trained_loss(self) -> float:
+        """Return the loss on crops of the first epoch, which all others repeat unless fresh."""
+        return self.mean_loss(self.data.images, self.data.sampler.epoch(0)[:_LOSS_CROPS])
+
+    @torch.no_grad()
+    def mean_loss(self, images: PackedImages, locations: Tensor | None = None) -> float:
+        """Return the loss, as at inference and without ℓ2, on crops of some images.
+
+        Args:
+            images: Where they are.
+            locations: Of the crops; random ones where not given.
+        """
+        network, crop, device = self.state.network, self.config.data.crop, self.state.device
+        if locations is None:
+            locations = CropSampler(images, crop, _LOSS_CROPS, seed=1).epoch(0)
+        was_training, l2 = network.training, network.l2
+        network.eval().l2 = 0.0
+        total = sum(
+            network(images.crops(part, crop).to(device)) * len(part)
+            for part in torch.split(locations, self.config.train.batch)
+        )
+        network.train(was_training).l2 = l2
+        return float(total / len(locations))
 
     def save_checkpoint(self) -> None:
         """Write everything that is needed to continue."""

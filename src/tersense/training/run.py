@@ -80,8 +80,8 @@ class Run:
         )
 
     def finish(self) -> Imager | Camera:
-        """Recompute statistics and return the camera as it is now; write a ternary one's model."""
-        self.loop.recompute_statistics()
+        """Settle statistics and return the camera as it is now; write a ternary one's model."""
+        self.loop.settle()
         network = self.state.network.eval()
         camera = network.to_camera(self.folder.name, self._about())
         if isinstance(camera, Imager):

@@ -157,6 +157,10 @@ class RunFolder:
         except OSError as error:
             raise TersenseError(f"cannot write {path}: {error.strerror}") from error
 
+    def metrics(self) -> list[dict[str, Any]]:
+        """Return the entries so far."""
+        return [json.loads(line) for line in read_text(self.path / _METRICS).splitlines()]
+
     def forget_after(self, step: int) -> None:
         """Drop what a run that was killed had logged since its checkpoint."""
         path = self.path / _METRICS
