@@ -230,7 +230,7 @@ def test_losses_on_trained_and_held_out_crops_are_logged_every_epoch(tmp_path, r
     entries = [entry for entry in run.folder.metrics() if "held_out" in entry]
     run.folder.release()
     assert [entry["step"] for entry in entries] == [20, 40, 60]
-    assert entries[-1]["trained"] < 0.5 * entries[0]["trained"]
+    assert entries[-1]["trained"] < 0.8 * entries[0]["trained"]
     assert entries[-1]["held_out"] > 10 * entries[-1]["trained"]
     assert entries[-1]["trained_running"] != entries[-1]["trained"]
     before = [buffer.clone() for buffer in run.state.network.buffers()]
