@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from skimage import data
 
+import tersense.experiments.matrices
 import tersense.experiments.runner
 from tersense.cli.program import main
 from tersense.errors import TersenseError
@@ -25,6 +26,10 @@ from tersense.experiments.tables import (
     recipe,
 )
 from tersense.io.images import write_image
+from tersense.models.files import write_model
+from tersense.models.imager import Imager
+from tersense.models.zoo import load
+from tersense.sensing.patterns import random_patterns
 from tersense.training.loop import Loop
 
 
@@ -41,6 +46,13 @@ def folders(tmp_path_factory):
 def quick(folders, out, **changes):
     settings = {"epochs": 1, "quick": True, "device": "cpu"} | changes
     return Options(folders[0], (folders[1],), out, **settings)
+
+
+def replace_patterns(imager):
+    """Return a camera with other patterns and the same network."""
+    patterns = random_patterns(imager.rows, imager.geometry.window, 0.05, seed=9)
+    return Imager(imager.name, patterns, imager.operator.alpha, imager.mean, imager.std,
+                  imager.reconstructor)  # fmt: skip
 
 
 def test_a_table_has_markdown_json_and_a_plot(folders, tmp_path, capsys):
@@ -63,13 +75,64 @@ def test_a_table_has_markdown_json_and_a_plot(folders, tmp_path, capsys):
 def test_the_comparison_runs_every_method(folders, tmp_path):
     result = run_table("comparison", quick(folders, tmp_path), say=lambda text: None)
     figures = {row["name"]: row["sets"][folders[1].name] for row in result["rows"]}
-    assert set(figures) == {
-        "r0.25-d0.05", "float", "random", "sda", "tv-5", "bp-5", "bp-dense"
-    }  # fmt: skip
+    matrices = ("5", "learned", "paper-r25", "block-r25", "5-r10", "block-r10")
+    assert set(figures) == {"r0.25-d0.05", "float", "random", "sda", "bp-dense"} | {
+        f"{method}-{matrix}" for method in ("bp", "tv") for matrix in matrices
+    }
     assert "overlapping" not in figures["tv-5"]
-    for name in ("r0.25-d0.05", "float", "random", "tv-5", "bp-5", "bp-dense"):
+    for name in set(figures) - {"sda"}:
         assert figures[name]["own geometry"]["mean"]["psnr"] > 15, name
     assert re.search(r"total variation.*–", to_markdown(result))
+    # Every row tells which matrix it really used.
+    matrix = {row["name"]: row["matrix"] for row in result["rows"]}
+    learned = load(tmp_path / "r0.25-d0.05").patterns
+    assert {matrix[name]["phi"] for name in ("r0.25-d0.05", "bp-learned", "tv-learned")} == {
+        learned.hash
+    }
+    for model in ("paper-r25", "block-r25", "block-r10"):
+        patterns = load(model).patterns
+        assert matrix[f"bp-{model}"] == matrix[f"tv-{model}"]
+        assert matrix[f"tv-{model}"]["phi"] == patterns.hash
+        assert matrix[f"tv-{model}"]["nonzeros"] == patterns.nonzeros
+    assert matrix["float"]["density"] == 1
+    assert 0.6 < matrix["bp-dense"]["density"] < 0.73
+
+
+def test_the_matrix_of_a_row_is_learned_first_where_it_is_not_there(folders, tmp_path):
+    said = []
+    options = quick(folders, tmp_path, only=("tv-learned",), protocol="own")
+    result = run_table("comparison", options, said.append)
+    assert [row["name"] for row in result["rows"]] == ["tv-learned"]
+    assert said[0] == "ours (5 % ternary): trained first, because other rows use its Φ"
+    assert load(tmp_path / "r0.25-d0.05").patterns.hash == result["rows"][0]["matrix"]["phi"]
+    # The camera serves whatever it was measured on; another one's results are not mixed in.
+    (tmp_path / "tv-learned/result.json").unlink()
+    again = []
+    run_table("comparison", replace(options, protocol="both"), again.append)
+    assert len(again) == 1
+    with pytest.raises(TersenseError, match="made with other settings"):
+        run_table("comparison", replace(options, epochs=2), again.append)
+
+
+def test_results_with_another_learned_matrix_are_not_mixed_in(folders, tmp_path):
+    options = quick(folders, tmp_path, only=("tv-learned",), protocol="own")
+    run_table("comparison", options, lambda text: None)
+    path = tmp_path / "r0.25-d0.05/model.safetensors"
+    write_model(path, replace_patterns(load(path)))
+    with pytest.raises(TersenseError, match=r"other settings, data or protocol \(phi\)"):
+        run_table("comparison", options, lambda text: None)
+    path.unlink()
+    with pytest.raises(TersenseError, match="holds no model"):
+        run_table("comparison", options, lambda text: None)
+
+
+def test_a_row_of_a_model_that_is_not_there_is_refused_before_training(
+    folders, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(tersense.experiments.matrices, "names", lambda: ["paper-r25"])
+    with pytest.raises(TersenseError, match="bp-block-r25 needs the built-in model block-r25"):
+        run_table("comparison", quick(folders, tmp_path / "out"), lambda text: None)
+    assert not (tmp_path / "out").exists()
 
 
 def test_chosen_rows_by_one_protocol(folders, tmp_path):
@@ -105,7 +168,9 @@ def test_rows_that_do_not_exist_or_cannot_be_measured_are_refused(folders, tmp_p
     with pytest.raises(TersenseError, match="--protocol own"):
         choose_experiments(rows, overlapping)
     all_possible = choose_experiments(rows, replace(overlapping, only=()))
-    assert {e.name for e in rows} - {e.name for e in all_possible} == {"tv-5"}
+    left_out = {e.name for e in rows} - {e.name for e in all_possible}
+    assert left_out == {e.name for e in rows if e.method == "tv"}
+    assert "tv-5" in left_out
     assert all(set(protocols(e, overlapping)) == {"overlapping"} for e in all_possible)
 
 

@@ -16,6 +16,12 @@ from typing import Any
 
 from tersense.errors import Interrupted, TersenseError
 from tersense.evaluation.protocols import CameraLike, score_image, summarize
+from tersense.experiments.matrices import (
+    describe_matrix,
+    find_patterns,
+    require_models,
+    which_matrix,
+)
 from tersense.experiments.report import mean_psnr
 from tersense.experiments.tables import (
     OVERLAPPING,
@@ -34,7 +40,6 @@ from tersense.models.imager import Imager
 from tersense.reconstruction.classical import NAMES
 from tersense.runtime.device import choose_device
 from tersense.runtime.progress import Quiet
-from tersense.sensing.patterns import random_patterns, rows_for_rate
 from tersense.training.config import Config
 from tersense.training.packing import open_images, resolve_source
 from tersense.training.run import open_run
@@ -44,22 +49,18 @@ def run_table(
     table: str, options: Options, say: Any = print, experiments: list[Experiment] | None = None
 ) -> dict[str, Any]:
     """Run what is missing of a table, several experiments side by side; return all results."""
-    experiments = choose_experiments(experiments or TABLES[table](), options)
+    every = experiments or TABLES[table]()
+    experiments = choose_experiments(every, options)
     _check(options)
+    require_models(experiments)
     make_folder(options.out)
-    missing = [e for e in experiments if not _finished(e, options)]
-    for experiment in experiments:
-        if experiment not in missing:
-            say(f"{experiment.label}: done before")
-    context = multiprocessing.get_context("spawn")
-    if len(missing) == 1 or options.parallel == 1:
-        for experiment in missing:
-            say(_summary(experiment, run_experiment(experiment, options)))
-    elif missing:
-        with ProcessPoolExecutor(options.parallel, context) as pool:
-            jobs = {pool.submit(run_experiment, e, options): e for e in missing}
-            for job in as_completed(jobs):
-                say(_summary(jobs[job], job.result()))
+    # Rows that are given the Φ of another row come after it, asked for or not.
+    needed = {e.needs for e in experiments} - {e.name for e in experiments}
+    trained_first = [e for e in every if e.name in needed and not _trained(e, options)]
+    for experiment in trained_first:
+        say(f"{experiment.label}: trained first, because other rows use its Φ")
+    _run_missing([*trained_first, *(e for e in experiments if not e.needs)], options, say)
+    _run_missing([e for e in experiments if e.needs], options, say)
     results = {e.name: _read_result(e, options) for e in experiments}
     return {
         "table": table,
@@ -73,6 +74,23 @@ def run_table(
             for e in experiments
         ],
     }  # fmt: skip
+
+
+def _run_missing(experiments: list[Experiment], options: Options, say: Any) -> None:
+    """Run those experiments that have no result yet."""
+    missing = [e for e in experiments if not _finished(e, options)]
+    for experiment in experiments:
+        if experiment not in missing:
+            say(f"{experiment.label}: done before")
+    context = multiprocessing.get_context("spawn")
+    if len(missing) == 1 or options.parallel == 1:
+        for experiment in missing:
+            say(_summary(experiment, run_experiment(experiment, options)))
+    elif missing:
+        with ProcessPoolExecutor(options.parallel, context) as pool:
+            jobs = {pool.submit(run_experiment, e, options): e for e in missing}
+            for job in as_completed(jobs):
+                say(_summary(jobs[job], job.result()))
 
 
 def _check(options: Options) -> None:
@@ -101,7 +119,10 @@ def run_experiment(experiment: Experiment, options: Options) -> dict[str, Any]:
         camera, training = _train(config, options.tests)
         result |= training
     else:
-        camera = _classical(experiment, config)
+        device = choose_device(config.train.device)
+        patterns = find_patterns(experiment, options)
+        camera = Imager.untrained(patterns, experiment.method, NAMES[experiment.method], device)
+    result["matrix"] = describe_matrix(camera)
     result["sets"] = {
         test.name: {
             protocol: _evaluate(camera, test, stride, options)
@@ -138,16 +159,6 @@ def _train(config: Config, tests: tuple[Path, ...]) -> tuple[CameraLike, dict[st
     }
 
 
-def _classical(experiment: Experiment, config: Config) -> CameraLike:
-    sensing = config.sensing
-    rows = rows_for_rate(sensing.rate, sensing.stride)
-    density = None if sensing.density == 1.0 else sensing.density  # not sparse: see there
-    patterns = random_patterns(rows, sensing.window, density)
-    device = choose_device(config.train.device)
-    method = experiment.method
-    return Imager.untrained(patterns, method, NAMES[method], device)
-
-
 def _evaluate(
     camera: CameraLike, folder: Path, stride: int | None, options: Options
 ) -> dict[str, Any]:
@@ -169,9 +180,10 @@ def _protocol(experiment: Experiment, options: Options) -> dict[str, Any]:
     images = {test.name: _hash_images(test, contents=True) for test in options.tests}
     if experiment.method == "train":
         images["training"] = _hash_images(resolve_source(options.train), contents=False)
+    matrix = {} if experiment.method == "train" else which_matrix(experiment, options)
     return {"method": experiment.method, "config": config, "quick": options.quick,
             "protocols": protocols(experiment, options), "tests": tests,
-            "pictures": images}  # fmt: skip
+            "pictures": images} | matrix  # fmt: skip
 
 
 def _hash_images(source: Path, contents: bool) -> str:
@@ -211,6 +223,20 @@ def _finished(experiment: Experiment, options: Options) -> bool:
         raise TersenseError(
             f"{_result_path(experiment, options)} was made with other settings, data or protocol "
             f"({', '.join(others)}); choose another --out, or remove it"
+        )
+    return True
+
+
+def _trained(experiment: Experiment, options: Options) -> bool:
+    """Tell whether the camera of a row is there, whatever it was measured on."""
+    if not _result_path(experiment, options).exists():
+        return False
+    wanted = json.loads(json.dumps(_protocol(experiment, options)))
+    made = _read_result(experiment, options)["protocol"]
+    if any(made.get(key) != wanted[key] for key in ("config", "quick")):
+        raise TersenseError(
+            f"{_result_path(experiment, options)} was made with other settings; choose another "
+            "--out, or remove it"
         )
     return True
 

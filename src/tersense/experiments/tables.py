@@ -14,6 +14,9 @@ OWN, OVERLAPPING = "own geometry", "overlapping"
 PROTOCOLS = {"own": (OWN,), "overlapping": (OVERLAPPING,), "both": (OWN, OVERLAPPING)}
 RATES = (0.1, 0.15, 0.2, 0.25, 0.3)
 DENSITIES = (0.001, 0.005, 0.01, 0.05, 0.1, 0.3, 1.0)
+RANDOM, NOT_SPARSE = "random", "random, not sparse"
+# Built-in models whose Φ classical methods are given, and the rate of each.
+MODELS = {"paper-r25": 0.25, "block-r25": 0.25, "block-r10": 0.1}
 
 # The paper's figures, on its own two test sets, overlapping windows every 2 pixels.
 PUBLISHED_RATES = dict(zip(RATES, (25.24, 26.11, 26.65, 27.52, 27.96), strict=True))
@@ -25,6 +28,7 @@ PUBLISHED_COMPARISON = {
     "O-NL-SDA": (26.96, 31.38),
     "BP, dense ternary": (21.93, 24.04),
 }
+_METHODS: dict[Literal["bp", "tv"], str] = {"bp": "BP", "tv": "total variation"}
 
 
 @dataclass(frozen=True)
@@ -36,8 +40,11 @@ class Experiment:
         label: In the table.
         settings: Changes to the paper's recipe, section by section.
         method: train, or a classical one: bp or tv.
-        learned: Share of the training in which the patterns are learned; after it they stay.
         published: The paper's figures that belong to it, on its first and second test set.
+        learned: Share of the training in which the patterns are learned; after it they stay.
+        camera: Whose Φ a classical method is given: `RANDOM` (K non-zeros per pattern),
+            `NOT_SPARSE` (random too, each value as likely), the name of a row that is trained, or
+            that of a built-in model.
     """
 
     name: str
@@ -46,6 +53,17 @@ class Experiment:
     method: Literal["train", "bp", "tv"] = "train"
     published: tuple[float | None, float | None] = (None, None)
     learned: float = 1.0
+    camera: str = RANDOM
+
+    @property
+    def model(self) -> str:
+        """The built-in model whose Φ is used; empty where it is another."""
+        return self.camera if self.camera in MODELS else ""
+
+    @property
+    def needs(self) -> str:
+        """The row that must be trained before this one; empty where there is none."""
+        return "" if self.model or self.camera in (RANDOM, NOT_SPARSE) else self.camera
 
 
 @dataclass(frozen=True)
@@ -80,9 +98,10 @@ class Options:
     protocol: str = "both"
     seed: int = 0
 
-    def folder(self, experiment: Experiment) -> Path:
+    def folder(self, experiment: Experiment | str) -> Path:
         """Return where the results of an experiment go."""
-        return self.out / (experiment.name + (f"-seed{self.seed}" if self.seed else ""))
+        name = experiment if isinstance(experiment, str) else experiment.name
+        return self.out / (name + (f"-seed{self.seed}" if self.seed else ""))
 
 
 def _learned(rate: float, density: float, **published: Any) -> Experiment:
@@ -161,11 +180,24 @@ def _comparison() -> list[Experiment]:
         Experiment("float", "dense float sensing, our network", dense),
         Experiment("random", "random 5 % ternary, our network", {"sensing": {"kind": "random"}}),
         Experiment("sda", "O-NL-SDA", sda, published=published["O-NL-SDA"]),
-        Experiment("tv-5", "total variation, random 5 % ternary", method="tv"),
-        Experiment("bp-5", "BP, random 5 % ternary", method="bp"),
-        Experiment("bp-dense", "BP, random dense ternary", {"sensing": {"density": 1.0}}, "bp",
-                   published["BP, dense ternary"]),
+        Experiment("bp-dense", "BP, random dense ternary", {"sensing": {"density": 2 / 3}}, "bp",
+                   published["BP, dense ternary"], camera=NOT_SPARSE),
+        *_classical("5", "random 5 % ternary", 0.25, RANDOM),
+        *_classical("learned", "learned 5 % ternary (ours)", 0.25, ours.name),
+        *_classical("paper-r25", "learned Φ of paper-r25", 0.25, "paper-r25"),
+        *_classical("block-r25", "learned Φ of block-r25", 0.25, "block-r25"),
+        *_classical("5-r10", "random 5 % ternary, R = 0.1", 0.1, RANDOM),
+        *_classical("block-r10", "learned Φ of block-r10, R = 0.1", 0.1, "block-r10"),
     ]  # fmt: skip
+
+
+def _classical(name: str, matrix: str, rate: float, camera: str) -> list[Experiment]:
+    """Return the rows of both classical methods with one Φ."""
+    settings: dict[str, dict[str, Any]] = {"sensing": {"rate": rate}}
+    return [
+        Experiment(f"{method}-{name}", f"{title}, {matrix}", settings, method, camera=camera)
+        for method, title in _METHODS.items()
+    ]
 
 
 def _ablations() -> list[Experiment]:
@@ -213,7 +245,10 @@ def choose_experiments(experiments: list[Experiment], options: Options) -> list[
 
 def protocols(experiment: Experiment, options: Options) -> dict[str, int | None]:
     """Return the protocols to measure by, and the stride of each; None for the camera's own."""
-    wanted: dict[str, int | None] = {OWN: None, OVERLAPPING: 4 if options.quick else options.stride}
+    half = 16 if experiment.model else 4  # of the window: models have their own in a quick run too
+    wanted: dict[str, int | None] = {OWN: None, OVERLAPPING: options.stride}
+    if options.quick:
+        wanted[OVERLAPPING] = half
     if experiment.method == "tv":  # of an image, not of its windows
         del wanted[OVERLAPPING]
     return {name: stride for name, stride in wanted.items() if name in PROTOCOLS[options.protocol]}
@@ -249,4 +284,6 @@ def recipe(experiment: Experiment, options: Options) -> Config:
         tables[section].update(changes)
     if options.quick and tables["data"].get("held_out"):
         tables["data"]["held_out"] = 2  # of few images
+    if experiment.model:
+        tables["sensing"].update(window=32, stride=32)
     return build_config(tables)
