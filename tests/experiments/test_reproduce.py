@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from dataclasses import asdict, replace
+from typing import get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from skimage import data
 import tersense.experiments.matrices
 import tersense.experiments.runner
 from tersense.cli.program import main
+from tersense.cli.training import reproduce
 from tersense.errors import TersenseError
 from tersense.experiments.report import to_markdown
 from tersense.experiments.runner import run_experiment, run_table
@@ -279,6 +281,11 @@ def test_experiments_side_by_side_give_the_same_figures(folders, tmp_path):
         means = [r["sets"][folders[1].name]["own geometry"]["mean"] for r in result["rows"]]
         figures.append([mean["psnr"] for mean in means])
     assert figures[0] == pytest.approx(figures[1])
+
+
+def test_the_command_knows_every_table():
+    offered = get_type_hints(reproduce)["table"]
+    assert set(get_args(offered)) >= TABLES.keys()
 
 
 def test_the_recipes_are_the_papers(folders, tmp_path):

@@ -42,8 +42,11 @@ def train(
 
 def reproduce(
     table: Annotated[
-        Literal["rates", "sparsity", "frozen", "comparison", "ablations"],
-        typer.Argument(metavar="TABLE", help="rates, sparsity, frozen, comparison or ablations."),
+        Literal["rates", "sparsity", "as-published", "frozen", "comparison", "sda", "ablations"],
+        typer.Argument(
+            metavar="TABLE",
+            help="rates, sparsity, as-published, frozen, comparison, sda or ablations.",
+        ),
     ],
     train_folder: Annotated[Path, typer.Option("--train", metavar="DIR", help="Training images.")],
     test_folders: Annotated[
