@@ -110,10 +110,13 @@ class Camera(nn.Module):
         normalized = self.normalization.measurements(y.to(self.operator.phi), ones)
         if _has_nan(normalized):
             normalized = fill_missing(normalized, self.operator, size)
-        error = readout.scaled(1 / self.normalization.std) if readout else None
+        deviation = None
+        if readout is not None and readout.deviation:
+            of_all = readout.deviation / self.normalization.std
+            deviation = normalized.new_full((1, 1, 1, 1), of_all)
         half = self.precision == "bfloat16" and self.reconstructor.half_precision
         with torch.autocast(self.device.type, torch.bfloat16, half):
-            image: Tensor = self.reconstructor(normalized, self.operator, size, error, counts)
+            image: Tensor = self.reconstructor(normalized, self.operator, size, deviation, counts)
         return self.normalization.raw(image.to(self.operator.phi.dtype))
 
     @contextlib.contextmanager

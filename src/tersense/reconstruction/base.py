@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from tersense.errors import TersenseError
 from tersense.io.schema import build
-from tersense.measurements.readout import Readout
 from tersense.sensing.geometry import Geometry
 from tersense.sensing.operator import SensingOperator
 
@@ -92,6 +91,14 @@ class Reconstructor(nn.Module, ABC):
             batches: Normalized crops (N, H, W), as many as are asked for.
         """
 
+    def start_from(self, other: "Reconstructor") -> None:
+        """Take over the weights of a trained one; raise RuntimeError where they do not fit."""
+        self.load_state_dict(other.state_dict())
+
+    def whitening(self, operator: SensingOperator) -> Tensor | None:
+        """Return what training need not compute in every step (`SensingOperator.whitening`)."""
+        return None
+
     def compile_parts(self) -> bool:
         """Compile parts of the network for training, or return False to have it done as a whole."""
         return False
@@ -102,7 +109,7 @@ class Reconstructor(nn.Module, ABC):
         y: Tensor,
         operator: SensingOperator,
         size: tuple[int, int],
-        readout: Readout | None = None,
+        deviation: Tensor | None = None,
         counts: Tensor | None = None,
     ) -> Tensor:
         """Reconstruct images of `size` (H, W).
@@ -111,9 +118,9 @@ class Reconstructor(nn.Module, ABC):
             y: (N, m, h, w), Φ applied to pixels of zero mean and unit deviation.
             operator: The camera, with its Φ and α.
             size: (H, W).
-            readout: How y was read out, in the same units as y; None for exact measurements. Its
-                `deviation` is that of the error of a measurement. Who cannot use it ignores it; of
-                the built-in reconstructors only `linear` uses it so far.
+            deviation: Standard deviation of the error of each measurement, in the units of y and of
+                a shape that broadcasts to it; None for exact measurements. Who cannot use it
+                ignores it.
             counts: (N, h, w) integers, how many of its first rows each window was measured with;
                 None for all. The others are zero in y.
 

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from tersense.errors import TersenseError, install_hint
 from tersense.io.schema import above, validate
-from tersense.measurements.readout import Readout
 from tersense.reconstruction.base import Reconstructor, register
 from tersense.reconstruction.solvers.primal_dual import (
     basis_pursuit,
@@ -68,7 +67,7 @@ class TotalVariationReconstructor(_Solver):
         y: Tensor,
         operator: SensingOperator,
         size: tuple[int, int],
-        readout: Readout | None = None,
+        deviation: Tensor | None = None,
         counts: Tensor | None = None,
     ) -> Tensor:
         """Reconstruct (N, H, W) from y (N, m, h, w); see `Reconstructor`."""
@@ -86,7 +85,7 @@ class BasisPursuitReconstructor(_Solver):
         y: Tensor,
         operator: SensingOperator,
         size: tuple[int, int],
-        readout: Readout | None = None,
+        deviation: Tensor | None = None,
         counts: Tensor | None = None,
     ) -> Tensor:
         """Reconstruct (N, H, W) from y (N, m, h, w); see `Reconstructor`."""
@@ -124,7 +123,7 @@ class Spgl1Reconstructor(_Solver):
         y: Tensor,
         operator: SensingOperator,
         size: tuple[int, int],
-        readout: Readout | None = None,
+        deviation: Tensor | None = None,
         counts: Tensor | None = None,
     ) -> Tensor:
         """Reconstruct (N, H, W) from y (N, m, h, w); H and W must be made of whole windows."""

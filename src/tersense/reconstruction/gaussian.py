@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from tersense.io.schema import above, at_least, at_most, below, validate
-from tersense.measurements.readout import Readout
 from tersense.reconstruction.base import Reconstructor, register
 from tersense.reconstruction.solvers.conjugate_gradient import solve
 from tersense.sensing.geometry import Geometry
@@ -62,11 +61,13 @@ class LinearReconstructor(Reconstructor):
         y: Tensor,
         operator: SensingOperator,
         size: tuple[int, int],
-        readout: Readout | None = None,
+        deviation: Tensor | None = None,
         counts: Tensor | None = None,
     ) -> Tensor:
         """Reconstruct (N, H, W) from y (N, m, h, w); see `Reconstructor`."""
-        noise = self.options.noise + (readout.deviation**2 if readout else 0.0)
+        noise = y.new_tensor(self.options.noise)
+        if deviation is not None:
+            noise = noise + deviation**2
         model = _GaussianModel(operator, size, self.options.correlation, noise)
         there = None if counts is None else _measured(counts, y)
         # What is left of the residual by then is far below what the model itself misses.
@@ -89,23 +90,23 @@ def fill_missing(
         (N, m, h, w) without NaN; what was there is unchanged.
     """
     there, usual = ~y.isnan(), LinearOptions()
-    model = _GaussianModel(operator, size, usual.correlation, usual.noise)
+    model = _GaussianModel(operator, size, usual.correlation, y.new_tensor(usual.noise))
     weights = model.solve(y, there, tolerance, max_steps=100)
     return torch.where(there, y, operator.forward(model.spread(weights)))
 
 
 class _GaussianModel:
-    """Pixels of covariance C, sensed by Φ with errors of variance ν."""
+    """Pixels of covariance C, sensed by Φ with errors of variance ν, which broadcasts to y."""
 
     def __init__(
-        self, operator: SensingOperator, size: tuple[int, int], correlation: float, noise: float
+        self, operator: SensingOperator, size: tuple[int, int], correlation: float, noise: Tensor
     ) -> None:
         self.operator, self.size, self.noise = operator, size, noise
         self.down, self.across = (_covariance(side, correlation, operator.phi) for side in size)
         phi = operator.phi.double()
         window = _covariance(operator.geometry.window, correlation, phi)
         gram = phi.flatten(1) @ (window @ phi @ window).flatten(1).T
-        damped = gram + noise * torch.eye(len(gram), device=phi.device)
+        damped = gram + noise.mean() * torch.eye(len(gram), device=phi.device)
         self.window_inverse = torch.linalg.inv(damped).to(operator.phi)
 
     def spread(self, a: Tensor) -> Tensor:

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from tersense.io.schema import above, at_least, at_most, require, validate
-from tersense.measurements.readout import Readout
 from tersense.reconstruction.base import Reconstructor, register
 from tersense.sensing.geometry import Geometry
 from tersense.sensing.operator import SensingOperator
@@ -62,7 +61,7 @@ class MlpReconstructor(Reconstructor):
         y: Tensor,
         operator: SensingOperator,
         size: tuple[int, int],
-        readout: Readout | None = None,
+        deviation: Tensor | None = None,
         counts: Tensor | None = None,
     ) -> Tensor:
         """Reconstruct (N, H, W) from y (N, m, h, w); see `Reconstructor`."""

@@ -18,7 +18,6 @@ import torch
 from torch import Tensor, nn
 
 from tersense.io.schema import above, at_least, below, validate
-from tersense.measurements.readout import Readout
 from tersense.reconstruction.base import Reconstructor, register
 from tersense.reconstruction.mlp import average_windows, fully_connected
 from tersense.sensing.geometry import Geometry
@@ -63,7 +62,7 @@ class SdaReconstructor(Reconstructor):
         y: Tensor,
         operator: SensingOperator,
         size: tuple[int, int],
-        readout: Readout | None = None,
+        deviation: Tensor | None = None,
         counts: Tensor | None = None,
     ) -> Tensor:
         """Reconstruct (N, H, W) from y (N, m, h, w); see `Reconstructor`."""

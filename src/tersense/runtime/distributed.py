@@ -135,15 +135,6 @@ def averaging(network: nn.Module) -> nn.Module:
     return DistributedDataParallel(network) if count() > 1 else network
 
 
-def mean_over_batch(value: Tensor, crops: int) -> Tensor:
-    """Return the mean of a value over a whole batch, given that over this process's crops."""
-    if count() == 1:
-        return value
-    totals = torch.stack([value * crops, value.new_tensor(crops)])
-    dist.all_reduce(totals)
-    return totals[0] / totals[1]
-
-
 def share_statistics(network: nn.Module) -> None:
     """Let batch normalization see the whole batch, not only this process's part."""
     for name, module in network.named_children() if count() > 1 else ():

@@ -65,10 +65,31 @@ def _longest_step(operator: SensingOperator, kernel: Tensor) -> Tensor:
     return longest
 
 
+@torch.no_grad()
+def whitening(operator: SensingOperator, damping: float) -> Tensor:
+    """Return L⁻¹ (m, m), where LLᵀ = ΦΦᵀ + λI is that of one window's own measurements.
+
+    L⁻¹ is lower triangular: its first rows and columns belong to the camera that has only the first
+    patterns. With M, which leaves out what a window was not measured with, L⁻ᵀML⁻¹ is the inverse
+    for any number of measurements per window at once. It is exact for blocks; lapped windows also
+    repeat each other, which it does not know.
+
+    Args:
+        operator: The camera.
+        damping: λ, as a share of the largest energy of a pattern.
+    """
+    phi = operator.phi.flatten(1)
+    gram = phi @ phi.T
+    identity = torch.eye(len(phi), dtype=phi.dtype, device=phi.device)
+    factor = torch.linalg.cholesky(gram + damping * gram.diagonal().amax() * identity)
+    inverse: Tensor = torch.linalg.solve_triangular(factor, identity, upper=False)
+    return inverse
+
+
 def convolve_windows(kernel: Tensor, y: Tensor) -> Tensor:
-    """Apply a symmetric convolution over windows (m, m, t, t) to measurements y (N, m, h, w)."""
+    """Apply a convolution over windows (m, m, t, t) to measurements y (N, m, h, w)."""
     if kernel.shape[-1] == 1:
-        return F.linear(y.movedim(1, -1), kernel[:, :, 0, 0].T).movedim(-1, 1)
+        return F.linear(y.movedim(1, -1), kernel[:, :, 0, 0]).movedim(-1, 1)
     return F.conv2d(y, kernel, padding=kernel.shape[-1] // 2)
 
 

@@ -34,6 +34,9 @@ class SensingOperator:
         alpha: (m,), the scale of each pattern that goes with Θ; ones where none is known. The
             operator itself does not use it: scaling belongs to the reconstruction.
 
+    `whitening` may hold what `gram.whitening` gave for a Φ much like this one: training, where Φ
+    moves from step to step, computes it only now and then.
+
     Example:
         >>> import torch
         >>> from tersense.sensing import SensingOperator
@@ -46,6 +49,7 @@ class SensingOperator:
     def __init__(self, phi: Tensor, stride: int, alpha: Tensor | None = None) -> None:
         self.geometry = Geometry(phi.shape[-1], stride)
         self.phi = phi
+        self.whitening: Tensor | None = None
         self.alpha = phi.new_ones(len(phi)) if alpha is None else alpha
         missing = self.geometry.cells * stride - self.geometry.window
         whole_cells = F.pad(phi, (0, missing, 0, missing))

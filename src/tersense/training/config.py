@@ -134,11 +134,29 @@ class TrainConfig:
 
 
 @dataclass(frozen=True)
+class ReadoutConfig:
+    """Errors of measurements that a universal network is trained with, and told of.
+
+    Half of the crops with errors get Gaussian noise, half are rounded to steps of equal deviation.
+
+    Args:
+        share: Of the crops, those whose measurements have errors; 0 for none.
+        lowest: Deviation of an error, in pixel values; drawn log-uniformly for each crop.
+        highest: See `lowest`; 4 bits over the full range of 64×64 windows have about 1,500.
+    """
+
+    share: Annotated[float, at_least(0), at_most(1)] = 0.0
+    lowest: Annotated[float, above(0)] = 2.0
+    highest: Annotated[float, above(0)] = 2000.0
+
+
+@dataclass(frozen=True)
 class Config:
     """All settings of a training run; `reconstructor` holds its `name` and its own options."""
 
     sensing: SensingConfig = field(default_factory=SensingConfig)
     reconstructor: dict[str, Any] = field(default_factory=lambda: {"name": "mlp"})
+    readout: ReadoutConfig = field(default_factory=ReadoutConfig)
     data: DataConfig = field(default_factory=DataConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
 
@@ -164,9 +182,18 @@ def build_config(tables: dict[str, Any]) -> Config:
     config = Config(
         sensing=build("sensing", SensingConfig, tables.get("sensing", {})),
         reconstructor=_check_reconstructor(tables.get("reconstructor", {})),
+        readout=build("readout", ReadoutConfig, tables.get("readout", {})),
         data=build("data", DataConfig, tables.get("data", {})),
         train=build("train", TrainConfig, tables.get("train", {})),
     )
+    require_setting(
+        not config.readout.share or config.reconstructor.get("universal", False),
+        "readout.share", config.readout.share, "0 unless reconstructor.universal is true",
+    )  # fmt: skip
+    require_setting(
+        config.readout.lowest <= config.readout.highest, "readout.lowest", config.readout.lowest,
+        f"at most readout.highest = {config.readout.highest:g}",
+    )  # fmt: skip
     return replace(config, sensing=_check_sensing(config.sensing))
 
 

@@ -29,6 +29,7 @@ from tersense.training.state import TrainingState
 from tersense.training.stopping import Looks, stop_requests
 
 _STATISTICS_BATCHES = 20
+_REFRESH_STEPS = 100
 _LOSS_CROPS = 20_000  # that tell the loss on some images
 
 
@@ -104,6 +105,8 @@ class Loop:
         epoch_loss, seen, began = 0.0, 0, time.perf_counter()
         for number in range(done, steps_per_epoch):
             state.set_learning_rates(state.step / steps_per_epoch)
+            if state.step % _REFRESH_STEPS == 0:
+                state.network.refresh()
             losses += train_step(self.data.my_part(locations, number))
             state.step += 1
             seen += 1

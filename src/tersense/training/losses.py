@@ -9,8 +9,6 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from tersense.runtime import distributed
-
 _SMOOTH = 1e-3  # below this the Charbonnier loss is a squared one; in deviations of the pixels
 
 
@@ -25,13 +23,9 @@ def charbonnier(x: Tensor, estimate: Tensor) -> Tensor:
 
 
 def log_charbonnier(x: Tensor, estimate: Tensor) -> Tensor:
-    """Return the logarithm of the Charbonnier loss of the whole batch.
-
-    Where several processes share a batch, their mean is the logarithm of its mean.
-    """
-    absolute = charbonnier(x, estimate)
-    whole = distributed.mean_over_batch(absolute.detach(), len(x))
-    return absolute / whole - 1 + whole.log()
+    """Return the mean over crops of the logarithm of their Charbonnier loss."""
+    smooth = ((x - estimate).square() + _SMOOTH**2).sqrt()
+    return smooth.mean(dim=(-2, -1)).log().mean()
 
 
 LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {

@@ -20,6 +20,7 @@ from tersense.sensing.patterns import nested_order, read_patterns
 from tersense.sensing.sensors import DenseSensor, FixedSensor
 from tersense.sensing.ternary import TernarySensor
 from tersense.training.config import Config, SensingConfig
+from tersense.training.draws import draw_counts, draw_errors
 from tersense.training.losses import LOSSES
 
 
@@ -45,20 +46,41 @@ class JointNetwork(nn.Module):
             Geometry(sensing.window, sensing.stride),
             len(self.sensor.theta),
         )
+        self.readout = config.readout
+        m = len(self.sensor.theta)
+        self.whitening: Tensor | None
+        self.register_buffer("whitening", torch.eye(m) if self.reconstructor.any_count else None)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Return the loss of crops (N, H, W) uint8."""
         x = self.normalization.pixels(pixels.float())
         phi, alpha = self.sensor()
-        if self.training and self.reconstructor.any_rate:
+        counts = deviation = None
+        if self.training and self.reconstructor.any_count:
+            counts = draw_counts(x, self.sensor.stride, len(phi), self._lowest_share())
+        elif self.training and self.reconstructor.any_rate:
             phi = phi * _some_first_rows(phi, self._lowest_share())
         operator = SensingOperator(phi, self.sensor.stride, alpha)
-        estimate = self.reconstructor(operator.forward(x), operator, x.shape[-2:])
+        operator.whitening = self.whitening if self.training else None
+        y = operator.forward(x)
+        if self.training and self.readout.share:
+            ones = operator.sense_ones((x.shape[-2], x.shape[-1]))
+            y, deviation = draw_errors(y, self.normalization, ones, self.readout)
+        estimate = self.reconstructor(y, operator, x.shape[-2:], deviation, counts)
         loss = self.loss(x, estimate.float())
         if self.l2:
             matrices = (w for w in self.reconstructor.parameters() if w.ndim > 1)
             loss = loss + 0.5 * self.l2 * sum(w.square().sum() for w in matrices)
         return loss
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Compute anew what follows Φ only now and then."""
+        if self.whitening is not None:
+            phi, alpha = self.sensor()
+            factor = self.reconstructor.whitening(SensingOperator(phi, self.sensor.stride, alpha))
+            if factor is not None:
+                self.whitening.copy_(factor)
 
     def _lowest_share(self) -> float:
         """Return the fewest rows that training uses, as a fraction of all."""
@@ -72,7 +94,7 @@ class JointNetwork(nn.Module):
         try:
             if ours.registered_name != theirs.registered_name:
                 raise RuntimeError("another network")
-            ours.load_state_dict(theirs.state_dict())
+            ours.start_from(theirs)
         except RuntimeError as error:
             raise TersenseError(
                 f"{imager.name} has the reconstructor {theirs.registered_name} with "

@@ -1,0 +1,82 @@
+"""What a universal network is trained for: each crop with other counts per window and other errors.
+
+A sensor that decides by itself measures flat windows less often than textured ones, and its values
+come with noise or few bits. The network meets all of this at random, and is told.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
+
+from tersense.reconstruction.base import Normalization
+from tersense.training.config import ReadoutConfig
+
+_SPREAD_SHARE = 0.65  # of the crops, those whose windows differ
+_RANDOM_SPREAD = 0.8  # largest deviation of log m_b that has no reason
+_VARIANCE_SLOPE = 0.9  # largest slope of log m_b against that of a window's variance
+_LEAST_VARIANCE = 1e-3  # of a window; flatter ones count as this flat
+
+
+def draw_counts(x: Tensor, stride: int, rows: int, lowest: float) -> Tensor:
+    """Draw how many measurements each window of some crops takes.
+
+    Every crop has a rate of its own, log-uniform. In some, windows spread around it: at random, and
+    with the contrast inside the window, as a sensible allocation does.
+
+    Args:
+        x: (N, H, W) normalized crops.
+        stride: S; a window has the contrast of its central S×S cell.
+        rows: m, the most that a window can take.
+        lowest: The least, as a share of m.
+
+    Returns:
+        (N, h, w) integers.
+    """
+    cells = F.unfold(x[:, None], stride, stride=stride)  # (N, S², h·w); whole cells only
+    h, w = -(-x.shape[1] // stride), -(-x.shape[2] // stride)
+    variance = F.fold(
+        cells.var(dim=1, keepdim=True), (x.shape[1] // stride, x.shape[2] // stride), 1
+    )
+    contrast = F.interpolate(variance, (h, w)).clamp(min=_LEAST_VARIANCE).log()[:, 0]
+    contrast = contrast - contrast.mean(dim=(1, 2), keepdim=True)
+
+    def uniform(highest: float = 1.0) -> Tensor:
+        return torch.rand(len(x), 1, 1, device=x.device) * highest
+
+    spread = (uniform() < _SPREAD_SHARE).to(x.dtype)
+    offset = torch.randn_like(contrast) * uniform(_RANDOM_SPREAD)
+    offset = offset + contrast * uniform(_VARIANCE_SLOPE)
+    log_share = math.log(lowest) * uniform() + spread * offset
+    return (log_share.exp() * rows).ceil().clamp(max(1.0, lowest * rows), rows).long()
+
+
+def draw_errors(
+    y: Tensor, normalization: Normalization, ones: Tensor, settings: ReadoutConfig
+) -> tuple[Tensor, Tensor]:
+    """Read measurements out with errors, other ones for every crop.
+
+    Args:
+        y: (N, m, h, w) normalized.
+        normalization: Of y.
+        ones: Φ⋆1 (m, h, w).
+        settings: How many and how large.
+
+    Returns:
+        The values that are read, and the deviation of their errors (N, 1, 1, 1), both normalized.
+    """
+
+    def uniform() -> Tensor:
+        return torch.rand(len(y), 1, 1, 1, device=y.device)
+
+    low, high = math.log(settings.lowest), math.log(settings.highest)
+    deviation = (low + (high - low) * uniform()).exp()
+    deviation = torch.where(uniform() < settings.share, deviation, 0.0)
+    step = deviation.clamp(min=settings.lowest) * math.sqrt(12)
+    raw = y * normalization.std + normalization.mean * ones
+    rounding = (raw / step).round() * step - raw
+    rounded = (uniform() < 0.5) & (deviation > 0)
+    error = torch.where(rounded, rounding, torch.randn_like(y) * deviation)
+    # Rounding has no slope; to Φ, the error is one that it cannot change.
+    return y + error.detach() / normalization.std, deviation / normalization.std
