@@ -147,7 +147,7 @@ def _difference(
     def judge(results: Results) -> Finding:
         used, sets = results.psnr(one, other, protocol=protocol)
         gains = {test: a - b for test, (a, b) in sets.items()}
-        shown = {test: f"{gain:+.2f}" for test, gain in gains.items()}
+        shown = {test: f"{gain:+.2f}".replace("-", "−") for test, gain in gains.items()}
         return Finding(_listed(used, shown), _verdict(map(holds, gains.values())))
 
     return judge
