@@ -165,7 +165,8 @@ def _classical(name: str, matrix: str, rate: float, camera: str) -> list[Experim
 def _ablations() -> list[Experiment]:
     return [
         replace(_learned(0.25, 0.05), label="the recipe: by column, ℓ2 off, α"),
-        Experiment("by-row", "selected by row (pixel)", {"sensing": {"selection": "row"}}),
+        Experiment("by-row", "selected by row (pixel; 6 % fewer non-zeros)",
+                   {"sensing": {"selection": "row"}}),
         Experiment("by-matrix", "selected over the matrix", {"sensing": {"selection": "matrix"}}),
         Experiment("l2", "ℓ2 = 0.001, as the paper states", {"train": {"l2": 0.001}}),
         Experiment("learned-scale", "a learned scale, not α", {"sensing": {"scale": "learned"}}),
