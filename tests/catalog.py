@@ -46,6 +46,9 @@ CONTEXT = {
     ("reconstruct", "size"): {"measured": "table.csv", "manifest": "manifest.json"},
 }
 
+# Options with a default that most uses of their command give all the same.
+ASKED_FOR = {"model", "models", "quick", "train_folder", "test_folders"}
+
 # A folder of inputs goes with a folder for results.
 FOR_FOLDERS = {"sense": {"out": "new"}, "reconstruct": {"out": "new"}}
 
@@ -106,7 +109,7 @@ class Command:
         """Return a command line: good values for what is required, and those that are given."""
         words = self.name.split()
         for parameter in self.parameters:
-            needed = parameter.required or parameter.name in ("model", "models", "quick")
+            needed = parameter.required or parameter.name in ASKED_FOR
             value = values.get(parameter.name, parameter.good if needed else None)
             if parameter.kind is bool and parameter.name == "quick":
                 words.append(parameter.flag)

@@ -18,7 +18,10 @@ from scipy.io import savemat
 from conftest import build_small_imager
 from mutations import mutate
 from tersense.errors import TersenseError
+from tersense.experiments.claims import claims_to_markdown, judge_claims
 from tersense.experiments.curves import read_figures, read_training
+from tersense.experiments.matrices import describe_patterns
+from tersense.experiments.tables import TABLES
 from tersense.export.base import export
 from tersense.io.images import read_image, silence_decoders, write_image
 from tersense.measurements.manifest import Manifest
@@ -27,7 +30,7 @@ from tersense.measurements.tables import read_measured
 from tersense.models.files import read_model, write_model
 from tersense.reconstruction.mlp import MlpOptions, MlpReconstructor
 from tersense.sensing.geometry import Geometry
-from tersense.sensing.patterns import read_patterns
+from tersense.sensing.patterns import random_patterns, read_patterns
 from tersense.training.checkpoint import read_checkpoint, write_checkpoint
 from tersense.training.config import Config, read_config, write_toml
 from tersense.training.packing import open_images
@@ -77,6 +80,7 @@ def make_readers(folder: Path) -> dict[str, Reader]:
     readers["patterns .npy"], readers["patterns .mat"] = _pattern_readers()
     readers["log"] = Reader(".jsonl", [_log()], read_training)
     readers["figures"] = _figures_reader(folder)
+    readers["results"] = _results_reader(folder)
     readers["checkpoint"] = _checkpoint_reader(folder)
     readers["cache"] = _cache_reader(folder)
     return readers
@@ -231,6 +235,26 @@ def _figures_reader(folder: Path) -> Reader:
     table = {"table": "rates", "rows": [row, row]}
     seeds = [json.dumps(figures).encode(), json.dumps(table).encode()]
     return Reader(".json", seeds, lambda path: read_figures([path, other], "rate"))
+
+
+def _results_reader(folder: Path) -> Reader:
+    """The result of an experiment, all of them alike."""
+    figures = {"mean": {"psnr": 30.0}, "images": [{"name": "a", "psnr": 30.0, "seconds": 0.5}]}
+    matrix = {"rows": 16, "pixels": 64} | describe_patterns(random_patterns(16, 8, 0.1))
+    result = {"protocol": {"quick": True}, "sets": {"d": {"own geometry": figures}},
+              "matrix": matrix, "training_loss": 20.0, "unseen_loss": {"d": 22.0},
+              "epochs": [{"trained": 21.0, "held_out": 22.0}], "device": "cpu"}  # fmt: skip
+    names = {e.name for e in TABLES["comparison"]() if "r10" not in e.name and "r25" not in e.name}
+    for name in names:
+        (folder / "results" / name).mkdir(parents=True)
+
+    def read(path: Path) -> Any:
+        content = path.read_bytes()
+        for name in names:
+            (folder / "results" / name / "result.json").write_bytes(content)
+        return claims_to_markdown(judge_claims(folder / "results"))
+
+    return Reader(".json", [json.dumps(result).encode()], read)
 
 
 def _checkpoint_reader(folder: Path) -> Reader:

@@ -9,7 +9,8 @@ from readers import make_readers
 NAMES = (
     "image .png", "image .jpg", "image .webp", "image .tif", "image .bmp", "image .gif",
     "image .ppm", "measurements", "model", "configuration", "HDF5", "manifest", "table .csv",
-    "table .npy", "patterns .npy", "patterns .mat", "log", "figures", "checkpoint", "cache",
+    "table .npy", "patterns .npy", "patterns .mat", "log", "figures", "results",
+    "checkpoint", "cache",
 )  # fmt: skip
 
 

@@ -42,16 +42,28 @@ def train(
 
 def reproduce(
     table: Annotated[
-        Literal["rates", "sparsity", "as-published", "frozen", "comparison", "sda", "ablations"],
+        Literal[
+            "rates",
+            "sparsity",
+            "as-published",
+            "frozen",
+            "comparison",
+            "sda",
+            "ablations",
+            "claims",
+        ],
         typer.Argument(
             metavar="TABLE",
-            help="rates, sparsity, as-published, frozen, comparison, sda or ablations.",
+            help="rates, sparsity, as-published, frozen, comparison, sda, ablations or claims.",
         ),
     ],
-    train_folder: Annotated[Path, typer.Option("--train", metavar="DIR", help="Training images.")],
+    train_folder: Annotated[
+        Path | None, typer.Option("--train", metavar="DIR", help="Training images.")
+    ] = None,
     test_folders: Annotated[
-        list[Path], typer.Option("--test", metavar="DIR", help="Test images; may be repeated.")
-    ],
+        list[Path] | None,
+        typer.Option("--test", metavar="DIR", help="Test images; may be repeated."),
+    ] = None,
     out: Annotated[Path, out_option("DIR", "Where results go.")] = Path("runs/reproduce"),
     epochs: Annotated[int, typer.Option("--epochs", metavar="N", help="Of each training.")] = 50,
     seconds: Annotated[
@@ -82,11 +94,14 @@ def reproduce(
 ) -> None:
     """Train and measure what a table of the paper shows, and put the paper's figures beside it.
 
-    What is done already is not done again; an interrupted training goes on.
+    What is done already is not done again; an interrupted training goes on. `claims` runs nothing:
+    it tells which of the paper's claims hold by the results below --out.
 
     Example: tersense reproduce rates --train photos --test Set11 --test BSD68 --parallel 4
 
     Example: tersense reproduce comparison --train photos --test Set11 --only tv-5 --protocol own
+
+    Example: tersense reproduce claims -o runs/reproduce
     """
     from tersense.cli.console import output
     from tersense.experiments.report import to_markdown
@@ -96,6 +111,11 @@ def reproduce(
 
     if min(epochs, parallel, stride) < 1 or not 0 <= seconds < math.inf:
         raise typer.BadParameter("--epochs, --parallel and --stride are at least 1, --seconds 0")
+    if table == "claims":
+        _judge_claims(out, seed)
+        return
+    if train_folder is None or not test_folders:
+        raise typer.BadParameter(f"{table} needs --train DIR and --test DIR")
     options = Options(
         train_folder, tuple(test_folders), out, epochs, seconds, stride, parallel, device, quick,
         tuple(only or ()), protocol, seed,
@@ -118,6 +138,21 @@ def reproduce(
         plot_training(runs, Path(f"{stem}-training.png"))
     learned = f", {stem}-training.png how it was learned" if runs else ""
     output.print(f"{stem}.png shows it{learned}")
+
+
+def _judge_claims(out: Path, seed: int) -> None:
+    """Print and write what the results say about the paper's claims."""
+    from tersense.cli.console import output
+    from tersense.experiments.claims import claims_to_markdown, judge_claims
+    from tersense.io.files import write_json, written_whole
+
+    result = judge_claims(out, seed)
+    text, stem = claims_to_markdown(result), out / (f"claims-seed{seed}" if seed else "claims")
+    write_json(f"{stem}.json", result)
+    with written_whole(f"{stem}.md") as partial:
+        partial.write_text(text, encoding="utf-8")
+    output.print(text, markup=False, soft_wrap=True)
+    output.print(f"{stem}.md and .json hold it")
 
 
 @contextlib.contextmanager

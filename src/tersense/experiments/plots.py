@@ -189,11 +189,13 @@ def _plot_rows(result: dict[str, Any], path: Path, title: str) -> None:
     figure = _figure(max(7, 0.9 * len(rows) + 3), 5)
     axis = figure.subplots()
     places = range(len(rows))
-    measured = {p for row in rows for figures in row["sets"].values() for p in figures}
-    protocol = OVERLAPPING if OVERLAPPING in measured else OWN
-    for name in rows[0]["sets"]:
-        means = [_mean(row["sets"][name], protocol) for row in rows]
-        axis.plot(places, means, "o-", label=name)
+    names = list(rows[0]["sets"])
+    for name, color in zip(names, _colors(len(names)), strict=True):
+        for protocol, style in ((OVERLAPPING, "o-"), (OWN, "o:")):  # not every row has both
+            means = [_mean(row["sets"][name], protocol) for row in rows]
+            if not all(map(math.isnan, means)):
+                face = color if protocol == OVERLAPPING else "none"
+                axis.plot(places, means, style, color=color, mfc=face, label=f"{name}, {protocol}")
     for number, which in enumerate(("first", "second")):
         known = [(k, row["published"][number]) for k, row in enumerate(rows)]
         known = [(k, value) for k, value in known if value is not None]
@@ -201,7 +203,7 @@ def _plot_rows(result: dict[str, Any], path: Path, title: str) -> None:
             axis.plot(*zip(*known, strict=True), "k*" if number == 0 else "kx", ms=11,
                       label=f"paper, its {which} set")  # fmt: skip
     axis.set_xticks(places, [_folded(row["label"]) for row in rows], fontsize=8)
-    axis.set(ylabel=f"PSNR (dB), {protocol}", title=title)
+    axis.set(ylabel="PSNR (dB)", title=title)
     axis.grid(alpha=0.3)
     figure.legend(loc="outside right upper", frameon=False)
     _save(figure, path)

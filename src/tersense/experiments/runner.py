@@ -23,6 +23,7 @@ from tersense.experiments.matrices import (
     which_matrix,
 )
 from tersense.experiments.report import mean_psnr
+from tersense.experiments.results import read_result
 from tersense.experiments.tables import (
     OVERLAPPING,
     OWN,
@@ -33,7 +34,7 @@ from tersense.experiments.tables import (
     protocols,
     recipe,
 )
-from tersense.io.files import make_folder, read_text, write_json
+from tersense.io.files import make_folder, write_json
 from tersense.io.images import find_images, read_gray
 from tersense.io.patches import is_patch_file
 from tersense.models.imager import Imager
@@ -122,7 +123,7 @@ def run_experiment(experiment: Experiment, options: Options) -> dict[str, Any]:
         device = choose_device(config.train.device)
         patterns = find_patterns(experiment, options)
         camera = Imager.untrained(patterns, experiment.method, NAMES[experiment.method], device)
-    result["matrix"] = describe_matrix(camera)
+    result |= {"matrix": describe_matrix(camera), "device": camera.device.type}
     result["sets"] = {
         test.name: {
             protocol: _evaluate(camera, test, stride, options)
@@ -201,14 +202,7 @@ def _result_path(experiment: Experiment, options: Options) -> Path:
 
 
 def _read_result(experiment: Experiment, options: Options) -> dict[str, Any]:
-    path = _result_path(experiment, options)
-    try:
-        result = json.loads(read_text(path))
-    except (ValueError, RecursionError) as error:
-        raise TersenseError(f"{path} is damaged; remove it to measure again") from error
-    if not isinstance(result, dict) or not {"protocol", "sets"} <= result.keys():
-        raise TersenseError(f"{path} is no result of reproduce; remove it to measure again")
-    return result
+    return read_result(_result_path(experiment, options))
 
 
 def _finished(experiment: Experiment, options: Options) -> bool:
