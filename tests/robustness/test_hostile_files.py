@@ -1,17 +1,23 @@
 """Attacks through files, names and signals: each with its reproduction."""
 
+import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
+from PIL import Image
 
 from catalog import walk
 from desk import lay_out
 from tersense.cli.program import main
+from tersense.experiments.plots import plot_training
 from tersense.io.files import written_whole
-from tersense.io.images import write_image
+from tersense.io.images import SUFFIXES, read_image, require_image_target, write_image
+from tersense.io.marks import is_marked
 
 COMMANDS = {command.name: command for command in walk()}
 
@@ -84,3 +90,77 @@ def test_a_signal_at_the_worst_moment_leaves_nothing_half_written(
     new = {path for path in tmp_path.rglob("*") if path.is_file()} - before
     assert not new
     assert not list(tmp_path.rglob(".partial-*"))
+
+
+@pytest.mark.parametrize("suffix", sorted(SUFFIXES))
+@pytest.mark.parametrize("shape", [(9, 7), (9, 7, 3)], ids=["gray", "color"])
+def test_our_images_are_told_from_others(tmp_path, suffix, shape):
+    image = np.zeros(shape, np.uint8)
+    ours, other = tmp_path / f"a{suffix}", tmp_path / f"b{suffix}"
+    write_image(ours, image)
+    Image.fromarray(image).save(other)
+    assert [is_marked(path) for path in (ours, other)] == [True, False]
+    assert read_image(ours).shape[:2] == (9, 7)
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
+def test_our_plots_are_told_from_others(tmp_path, suffix):
+    ours, other = tmp_path / f"a{suffix}", tmp_path / f"b{suffix}"
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 2.0}\n{"step": 2, "loss": 1.0}\n')
+    plot_training([tmp_path / "metrics.jsonl"], ours)
+    Figure().savefig(other)
+    assert [is_marked(path) for path in (ours, other)] == [True, False]
+
+
+def test_originals_beside_their_measurements_are_not_overwritten(tmp_path, monkeypatch, capfd):
+    """`reconstruct photo.tsm -o .` replaced photo.png."""
+    lay_out(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for name in ("b", "c"):  # the second is in the way; not even the first may be written
+        shutil.copy("y.tsm", f"{name}.tsm")
+    Image.new("L", (30, 20)).save("c.png")
+    photo = Path("c.png").read_bytes()
+    words = ["reconstruct", "b.tsm", "c.tsm", "-o", ".", "-m", "small.safetensors"]
+    assert main(words) == 2
+    said = capfd.readouterr().err
+    assert "c.png" in said
+    assert "--force" in said
+    assert Path("c.png").read_bytes() == photo
+    assert not Path("b.png").exists()
+    assert main([*words, "--force"]) == 0
+    assert main(words) == 0  # over what we wrote
+
+
+DRAWING = [name for name, command in COMMANDS.items()
+           if any(parameter.name == "force" for parameter in command.parameters)]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", DRAWING)
+def test_no_command_overwrites_an_image_of_others(command, tmp_path, monkeypatch, capfd):
+    lay_out(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    out = next(p for p in COMMANDS[command].parameters if p.name in ("plot", "out"))
+    targets = {"demo": "new/demo.png", "reproduce": "new/rates.png"}
+    target = Path(targets.get(command, "new.png"))
+    target.parent.mkdir(exist_ok=True)
+    Image.new("L", (3, 2)).save(target)
+    before = target.read_bytes()
+    more = ["other.json"] if command == "plot psnr" else []
+    line = [*COMMANDS[command].line(**{out.name: out.good}), *more]
+    assert main(line) == 2
+    assert "--force" in capfd.readouterr().err
+    assert target.read_bytes() == before
+    if not command.startswith(("bench", "reproduce")):
+        assert main([*line, "--force"]) == 0
+        assert main(line) == 0
+
+
+def test_every_command_that_writes_images_has_the_option_force():
+    assert {name for name, command in COMMANDS.items()
+            if any(p.written and p.good.endswith(".png") for p in command.parameters)
+            } | {"demo", "reproduce"} == set(DRAWING)  # fmt: skip
+
+
+def test_a_file_that_holds_nothing_may_be_replaced(tmp_path):
+    (tmp_path / "made-by-mktemp.png").touch()
+    require_image_target(tmp_path / "made-by-mktemp.png")

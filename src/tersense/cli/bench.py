@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 # Modules that import torch are imported inside the commands, so that --help answers at once.
-from tersense.cli.options import DeviceOption, JsonOption, PlotOption
+from tersense.cli.options import DeviceOption, ForceOption, JsonOption, PlotOption
 from tersense.errors import install_hint
 
 bench_app = typer.Typer(help="Measure speed: ratios, side by side in one run.")
@@ -18,6 +18,7 @@ def bench_sense(
     json: JsonOption = None,
     plot: PlotOption = None,
     quick: Annotated[bool, typer.Option("--quick", help="Small and short.")] = False,
+    force: ForceOption = False,
 ) -> None:
     """Sensing by additions against dense and sparse products, end to end from the image.
 
@@ -28,7 +29,7 @@ def bench_sense(
     from tersense.experiments.bench.sensing import bench_sensing
     from tersense.io.files import write_json
 
-    _require_targets(json, plot)
+    _require_targets(json, plot, force)
     with ProgressDisplay() as display:
         result = bench_sensing(quick, display.track)
     rivals = list(result["cases"][0]["ratios"])
@@ -162,6 +163,7 @@ def bench_methods(
     json: JsonOption = None,
     plot: PlotOption = None,
     quick: Annotated[bool, typer.Option("--quick", help="Small images and short.")] = False,
+    force: ForceOption = False,
 ) -> None:
     """Reconstruction: our network, O-NL-SDA's, Basis Pursuit (ours, spgl1), total variation.
 
@@ -177,7 +179,7 @@ def bench_methods(
 
     if count < 1:
         raise typer.BadParameter(f"--count is at least 1, not {count}")
-    _require_targets(json, plot)
+    _require_targets(json, plot, force)
     files = find_images(images)[:count] if images else [PHOTOGRAPH]
     with ProgressDisplay() as display:
         result = run_bench(files, stride, quick, display.track)
@@ -213,7 +215,7 @@ def _use_one_thread() -> None:
         os.environ[f"{library}_NUM_THREADS"] = "1"
 
 
-def _require_targets(json: Path | None, plot: Path | None) -> None:
+def _require_targets(json: Path | None, plot: Path | None, force: bool) -> None:
     """Refuse files that cannot be written before any work is done for them."""
     from tersense.io.files import require_json_target, require_writable_folder
 
@@ -221,6 +223,8 @@ def _require_targets(json: Path | None, plot: Path | None) -> None:
         require_json_target(json)
     if plot:
         from tersense.experiments.plots import require_plot_format
+        from tersense.io.marks import require_no_loss
 
         require_plot_format(plot)
         require_writable_folder(plot)
+        require_no_loss(plot, force)

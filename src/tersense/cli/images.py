@@ -12,6 +12,7 @@ from tersense.cli.export import parse_size
 from tersense.cli.options import (
     DepthOption,
     DeviceOption,
+    ForceOption,
     JsonOption,
     ModelOption,
     PrecisionOption,
@@ -21,6 +22,7 @@ from tersense.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from tersense.cli.batch import Task
     from tersense.measurements.measurements import Measurements
     from tersense.models.imager import Imager
 
@@ -133,6 +135,7 @@ def reconstruct(
     ] = 2**28,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "float32",
+    force: ForceOption = False,
 ) -> None:
     """Give images back from their measurements.
 
@@ -147,15 +150,20 @@ def reconstruct(
     from tersense.cli.batch import plan_tasks, work_through
     from tersense.cli.console import ProgressDisplay, output
     from tersense.io.files import make_folder
-    from tersense.io.images import require_image_suffix, write_image
+    from tersense.io.images import require_image_target, write_image
     from tersense.measurements.measurements import MeasuredValues
     from tersense.models.zoo import find_by_patterns
     from tersense.runtime.distributed import rank, together
 
     read, find = _choose_reader(measured, manifest, size, max_pixels)
-    tasks = together(lambda: plan_tasks(measured, out, ".png", find))
-    for task in tasks:
-        require_image_suffix(task.target)
+
+    def plan() -> "list[Task]":
+        tasks = plan_tasks(measured, out, ".png", find)
+        for task in tasks:
+            require_image_target(task.target, force)
+        return tasks
+
+    tasks = together(plan)
 
     @cache
     def imager_for(phi: str, stride: int, count: int) -> "Imager":
@@ -258,6 +266,7 @@ def compare(
         Path | None, out_option("MAP.png", "Also draw the absolute error, with its scale.")
     ] = None,
     depth: DepthOption = None,
+    force: ForceOption = False,
 ) -> None:
     """Print PSNR and SSIM of one image against another of the same size.
 
@@ -267,13 +276,13 @@ def compare(
     from tersense.evaluation.metrics import psnr, ssim
     from tersense.io.figures import draw_strip
     from tersense.io.files import require_writable_folder
-    from tersense.io.images import read_image, require_image_suffix, write_image
+    from tersense.io.images import read_image, require_image_target, write_image
 
     if out:
-        require_image_suffix(out)
         require_writable_folder(out)
         if out.exists() and any(out.samefile(path) for path in (image, reference)):
             raise typer.BadParameter(f"{out} would overwrite what is compared; choose another name")
+        require_image_target(out, force)
     one, other = (read_image(path, depth=depth) for path in (image, reference))
     if one.shape != other.shape:
         raise typer.BadParameter(

@@ -5,12 +5,13 @@ from typing import Annotated
 
 import typer
 
-from tersense.cli.options import ModelOption, RateOption, load_model, out_option
+from tersense.cli.options import ForceOption, ModelOption, RateOption, load_model, out_option
 
 
 def demo(
     out: Annotated[Path, out_option("DIR", "Where the results go.")] = Path("demo"),
     model: ModelOption = "default",
+    force: ForceOption = False,
 ) -> None:
     """Sense and reconstruct a photograph that comes with the package.
 
@@ -21,7 +22,7 @@ def demo(
     from tersense.cli.console import output, show_facts
     from tersense.cli.demo import run_demo
 
-    facts, image = run_demo(load_model(model), out)
+    facts, image = run_demo(load_model(model), out, force)
     show_facts("A photograph, sensed and given back", facts)
     output.print(f"Image: {image}")
 

@@ -17,6 +17,7 @@ from PIL import Image, ImageOps, _imaging
 
 from tersense.errors import TersenseError, TersenseWarning, one_line
 from tersense.io.files import written_whole
+from tersense.io.marks import mark_options, mark_plainly, require_no_loss
 
 ImageArray = NDArray[np.uint8]
 
@@ -145,12 +146,13 @@ def mirror_border(image: NDArray[Any], border: int) -> NDArray[Any]:
 
 
 def write_image(path: str | Path, image: ImageArray) -> None:
-    """Write an image in the format that the file's ending names."""
+    """Write an image in the format that the file's ending names; a note in it says who wrote it."""
     path = Path(path)
     require_image_suffix(path)
     with written_whole(path) as partial:
         try:
-            Image.fromarray(image).save(partial)
+            Image.fromarray(image).save(partial, **mark_options(path.suffix))
+            mark_plainly(partial)
         except ValueError as error:  # WebP of more than 16383 pixels per side, say
             raise TersenseError(f"cannot write {path}: {one_line(error)}") from error
 
@@ -160,6 +162,12 @@ def require_image_suffix(path: Path) -> None:
     if path.suffix.lower() not in SUFFIXES:
         endings = " ".join(sorted(SUFFIXES))
         raise TersenseError(f"cannot write {path}: name a file ending in one of {endings}")
+
+
+def require_image_target(path: Path, force: bool = False) -> None:
+    """Refuse a file that names no image format, or an image that is not ours, before any work."""
+    require_image_suffix(path)
+    require_no_loss(path, force)
 
 
 @contextlib.contextmanager
