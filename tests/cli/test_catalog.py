@@ -91,7 +91,7 @@ def mistakes_with(command, parameter):
         if what == "empty folder" and not flag:
             context = context | FOR_FOLDERS.get(command.name, {})
         line = command.line(**(context | {name: value}))
-        shown = value.split("\n")[0].replace("|", " ").replace("\0", " ")[:40] or "empty"
+        shown = value.split("\n")[0].replace("|", " ").replace("\0", r"\x00")[:40] or "empty"
         word = flag.strip("-") or parameter.metavar
         yield Mistake(f"{place}: {what}", line, (shown, word))
 

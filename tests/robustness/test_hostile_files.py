@@ -1,5 +1,8 @@
 """Attacks through files, names and signals: each with its reproduction."""
 
+import ast
+import json
+import os
 import shutil
 import signal
 import subprocess
@@ -11,20 +14,25 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
+import tersense
+import tersense.cli.console as console_module
 from catalog import walk
+from conftest import build_small_imager
 from desk import lay_out
 from tersense.cli.program import main
+from tersense.errors import TersenseError, TersenseWarning, visible
 from tersense.experiments.plots import plot_training
-from tersense.io.files import written_whole
+from tersense.io.files import write_json, written_whole
 from tersense.io.images import SUFFIXES, read_image, require_image_target, write_image
 from tersense.io.marks import is_marked
+from tersense.models.files import write_model
 
 COMMANDS = {command.name: command for command in walk()}
 
 
 PAUSE = """
 import signal, sys
-from tersense.io.files import written_whole
+from tersense.io.files import write_json, written_whole
 with written_whole(sys.argv[1]) as partial:
     partial.write_text("half")
     print(partial.parent.name, flush=True)
@@ -164,3 +172,93 @@ def test_every_command_that_writes_images_has_the_option_force():
 def test_a_file_that_holds_nothing_may_be_replaced(tmp_path):
     (tmp_path / "made-by-mktemp.png").touch()
     require_image_target(tmp_path / "made-by-mktemp.png")
+
+
+# A title for the window, a bell, a color, a line of our own, text that runs backwards.
+HOSTILE = "a\x1b]0;owned\x07\x9b31m\nINJECTED\r\u202e\u2066\u2028:smile:[red]"
+
+
+def test_what_a_terminal_would_obey_is_spelled_out():
+    assert visible("a\x1b\n\u202e\udcff é×") == r"a\x1b\n\u202e\udcff é×"
+    assert str(TersenseError(HOSTILE)) == str(TersenseWarning(HOSTILE)) == visible(HOSTILE)
+    assert visible(visible(HOSTILE)) == visible(HOSTILE)
+
+
+def rename_all(folder):
+    """Give every input of `lay_out` a hostile name, and the model one inside; return old → new."""
+    model = build_small_imager(HOSTILE)
+    model.about = {"data": {"train": HOSTILE}, "recipe": HOSTILE, HOSTILE: HOSTILE}
+    write_model(folder / "small.safetensors", model)
+    names = {}
+    for path in [*folder.iterdir(), *(folder / "pictures").iterdir()]:
+        if path.name in ("config.toml", "bad", "pictures", "export"):
+            continue
+        new = path.with_name(f"{HOSTILE}{path.name}")
+        path.rename(new)
+        names[str(path.relative_to(folder))] = str(new.relative_to(folder))
+    (folder / "pictures").rename(folder / f"{HOSTILE}pictures")
+    config, new = (folder / "config.toml").read_text(), json.dumps(f"{HOSTILE}pictures")
+    (folder / "config.toml").write_text(config.replace('"pictures"', new))
+    return names | {"pictures": f"{HOSTILE}pictures"}
+
+
+def check_screen(said):
+    for text in (said.out, said.err):
+        assert all(line.isprintable() for line in text.split("\n")), text
+        assert text.count("INJECTED") == text.count(r"\nINJECTED"), text
+
+
+@pytest.mark.parametrize("command", [*WRITING, "info", "train", "bench methods"])
+def test_names_do_not_command_the_terminal(command, tmp_path, monkeypatch, capfd):
+    """`demo.png<ESC>]0;…` set the title of the window."""
+    lay_out(tmp_path)
+    names = rename_all(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for console in (console_module.output, console_module.errors):
+        monkeypatch.setattr(console, "_width", 2000)
+    values = {
+        p.name: f"{HOSTILE}{p.good}" if p.written else names.get(p.good, p.good)
+        for p in COMMANDS[command].parameters
+        if p.good and (p.kind is Path or p.metavar == "MODEL") and p.name != "manifest"
+    }
+    if command == "bench methods":
+        values = {"images": "none"}
+    more = [names["other.json"]] if command == "plot psnr" else []
+    code = main([*COMMANDS[command].line(**values), *more])
+    said = capfd.readouterr()
+    assert code == 0 or command == "bench methods", said.err
+    check_screen(said)
+    failing = {name: f"{HOSTILE}/none/{value}" for name, value in values.items()}
+    assert main(COMMANDS[command].line(**failing)) == 2
+    check_screen(capfd.readouterr())
+
+
+def test_failures_of_a_batch_do_not_command_the_terminal(tmp_path, monkeypatch, capfd):
+    lay_out(tmp_path)
+    names = rename_all(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    Path(names["pictures"], f"{HOSTILE}bad.png").write_bytes(b"noise")
+    words = ["sense", names["pictures"], "-m", names["small.safetensors"], "-o", "new"]
+    assert main(words) == 1
+    said = capfd.readouterr()
+    assert "1 of 3 files failed" in said.err
+    check_screen(said)
+
+
+def test_figures_of_any_name_are_exact_json(tmp_path):
+    """A name that is no Unicode could not be written; others commanded the terminal by `cat`."""
+    names = {"hostile": HOSTILE, "bytes": os.fsdecode(b"\xff\xfe.png"), "é×": ["\U0001f600\x7f"]}
+    write_json(tmp_path / "a.json", names)
+    text = (tmp_path / "a.json").read_text()
+    assert json.loads(text) == names
+    assert all(line.isprintable() for line in text.split("\n"))
+    assert "é×" in text
+
+
+@pytest.mark.parametrize("path", sorted(Path(tersense.__file__).parent.glob("cli/*.py")),
+                         ids=lambda path: path.stem)  # fmt: skip
+def test_one_module_prints(path):
+    calls = [node.func for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+             if isinstance(node, ast.Call)]  # fmt: skip
+    printing = [f for f in calls if ast.unparse(f).split(".")[-1] in ("print", "echo", "secho")]
+    assert not printing or path.stem == "console"

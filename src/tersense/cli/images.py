@@ -1,7 +1,6 @@
 """Commands for images: sense, reconstruct, evaluate, compare."""
 
 import functools
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -72,7 +71,7 @@ def sense(
     Example: tersense sense holiday/ -o measured/ --bits 10
     """
     from tersense.cli.batch import plan_tasks, work_through
-    from tersense.cli.console import ProgressDisplay, output
+    from tersense.cli.console import ProgressDisplay, say
     from tersense.io.files import make_folder
     from tersense.io.images import find_images, read_image
     from tersense.runtime.distributed import rank, together
@@ -92,7 +91,7 @@ def sense(
     def work(measurements: Any, target: Path) -> None:
         make_folder(target.parent)
         measurements.save(target)
-        output.print(
+        say(
             f"{target}: {measurements.values.size:,} measurements, "
             f"{measurements.per_pixel:.4g} and {measurements.bits_per_pixel:.4g} bits per pixel"
             + ("" if measurements.header.mode == "L" else " of each channel")
@@ -148,7 +147,7 @@ def reconstruct(
     from functools import cache
 
     from tersense.cli.batch import plan_tasks, work_through
-    from tersense.cli.console import ProgressDisplay, output
+    from tersense.cli.console import ProgressDisplay, say
     from tersense.io.files import make_folder
     from tersense.io.images import require_image_target, write_image
     from tersense.measurements.measurements import MeasuredValues
@@ -176,7 +175,7 @@ def reconstruct(
         make_folder(target.parent)
         write_image(target, image)
         missing = measurements.missing if isinstance(measurements, MeasuredValues) else 0.0
-        output.print(
+        say(
             f"{target}: {image.shape[1]}×{image.shape[0]} pixels, by {imager.name}"
             + (f"; {missing:.1%} of the measurements were missing" if missing else "")
         )
@@ -232,7 +231,7 @@ def evaluate(
 
 
 def _show_evaluation(result: dict[str, Any], json: Path | None) -> None:
-    from tersense.cli.console import output, show_table
+    from tersense.cli.console import say, show_table
     from tersense.io.files import write_json
 
     images, spread = result["images"], result["spread"]
@@ -243,18 +242,18 @@ def _show_evaluation(result: dict[str, Any], json: Path | None) -> None:
     rows.append(_score_row("mean", {**result["mean"], "seconds": seconds}))
     title = f"{result['model']} on {result['data']}, {result['protocol']}"
     show_table(title, ["image", "PSNR (dB)", "SSIM", "seconds"], rows)
-    output.print(
+    say(
         f"window {result['window']}, stride {result['stride']}: "
         f"{result['measurements_per_pixel']:.4g} measurements per pixel; "
         + ("color, PSNR over all channels" if result["color"] else "gray (luma)")
     )
     if spread["exact"]:
-        output.print(
+        say(
             f"{spread['exact']} of {len(images)} came back exactly, with infinite PSNR; "
             f"the mean of the others is {_text(spread['mean_of_others'], 2)} dB"
         )
     if len(images) > _MAX_ROWS:
-        output.print(f"PSNR of {len(images)} images: shares of them, not each; --json has each")
+        say(f"PSNR of {len(images)} images: shares of them, not each; --json has each")
     if json:
         write_json(json, result)
 
@@ -272,7 +271,7 @@ def compare(
 
     Example: tersense compare again.png photo.png -o error.png
     """
-    from tersense.cli.console import output, show_facts
+    from tersense.cli.console import say, show_facts
     from tersense.evaluation.metrics import psnr, ssim
     from tersense.io.figures import draw_strip
     from tersense.io.files import require_writable_folder
@@ -300,7 +299,7 @@ def compare(
     show_facts(f"{image} against {reference}", facts)
     if out:
         write_image(out, draw_strip(other, [(f"{image.name}, {facts['PSNR']}", one)]))
-        output.print(f"Error map: {out}")
+        say(f"Error map: {out}")
 
 
 def _describe(image: Any) -> str:
@@ -328,13 +327,14 @@ def _choose_reader(
 
 def _report_failures(failures: dict[Path, str], total: int) -> None:
     """Name the files that failed; the exit code says that some did."""
+    from tersense.cli.console import complain_of_each
+    from tersense.errors import visible
     from tersense.runtime.distributed import first
 
     def tell() -> None:
-        print(f"tersense: {len(failures)} of {total} files failed:", file=sys.stderr)
-        for path, reason in failures.items():
-            named = reason if str(path) in reason else f"{path}: {reason}"
-            print(f"  {named}", file=sys.stderr)
+        reasons = {visible(path): reason for path, reason in failures.items()}
+        named = [why if path in why else f"{path}: {why}" for path, why in reasons.items()]
+        complain_of_each(f"{len(failures)} of {total} files failed:", named)
 
     if failures:
         first(tell)

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from tersense.cli.console import say
 from tersense.cli.options import ForceOption, ModelOption, out_option
 
 # Modules that import torch are imported inside the commands, so that --help answers at once.
@@ -32,7 +33,7 @@ def plot_training_runs(
 
     _require(out, force)
     plot_training(runs, out)
-    print(out)
+    say(out)
 
 
 @plot_app.command("psnr")
@@ -59,7 +60,7 @@ def plot_figures(
 
     _require(out, force)
     plot_psnr(read_figures(results, against), against, out)
-    print(out)
+    say(out)
 
 
 @plot_app.command("patterns")
@@ -84,7 +85,7 @@ def plot_pattern_sheet(
 
     require_image_target(out, force)
     write_image(out, draw_pattern_sheet(load(model).phi, columns, scale))
-    print(out)
+    say(out)
 
 
 @plot_app.command("coverage")
@@ -101,7 +102,7 @@ def plot_pattern_coverage(
     _require(out, force)
     imager = load(model)
     plot_coverage(imager.patterns, imager.name, out)
-    print(out)
+    say(out)
 
 
 @plot_app.command("strip")
@@ -148,7 +149,7 @@ def plot_strip(
         estimate = imager.reconstruct(imager.sense(original))
         estimates.append((f"{imager.name}, {psnr(estimate, original):.2f} dB", estimate[part]))
     write_image(out, draw_strip(original[part], estimates))
-    print(out)
+    say(out)
 
 
 def _require(path: Path, force: bool) -> None:

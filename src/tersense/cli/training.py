@@ -86,7 +86,7 @@ def reproduce(
 
     Example: tersense reproduce comparison --train photos --test Set11 --only tv-5 --protocol own
     """
-    from tersense.cli.console import output
+    from tersense.cli.console import say
     from tersense.experiments.report import to_markdown
     from tersense.experiments.runner import run_table
     from tersense.experiments.tables import Options
@@ -104,13 +104,14 @@ def reproduce(
     for path in (plot, learning):
         require_no_loss(path, force)
     with _exit_code_of_signal():
-        result = run_table(table, options, lambda text: output.print(text, markup=False))
+        result = run_table(table, options, say)
     text = to_markdown(result)
     write_json(f"{stem}.json", result)
     with written_whole(f"{stem}.md") as partial:
         partial.write_text(text, encoding="utf-8")
-    output.print(text.split("\n## ")[0], markup=False)
-    output.print(f"{stem}.md and .json hold all of it")
+    for line in text.split("\n## ")[0].splitlines():
+        say(line)
+    say(f"{stem}.md and .json hold all of it")
     # The figures are safe, should there be no matplotlib.
     from tersense.experiments.plots import plot_table, plot_training
 
@@ -120,7 +121,7 @@ def reproduce(
     if runs:
         plot_training(runs, learning)
     learned = f", {learning} how it was learned" if runs else ""
-    output.print(f"{plot} shows it{learned}")
+    say(f"{plot} shows it{learned}")
 
 
 @contextlib.contextmanager

@@ -185,8 +185,15 @@ def require_writable_folder(path: Path) -> None:
 def write_json(path: str | Path, result: Any) -> None:
     """Write a result as JSON, whole or not at all."""
     text = json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False)
+    # Outside of strings JSON is printable but for its line breaks, and inside it has none.
+    shown = "\n".join(map(_printable_json, text.split("\n")))
     with written_whole(path) as file:
-        file.write_text(text + "\n", encoding="utf-8")
+        file.write_text(shown + "\n", encoding="utf-8")
+
+
+def _printable_json(line: str) -> str:
+    """Escape what a terminal would obey, and names that are not Unicode, as JSON does."""
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in line)
 
 
 def require_json_target(path: Path) -> None:
