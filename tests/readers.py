@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import zlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -94,14 +95,16 @@ def _exif() -> Image.Exif:
     return exif
 
 
+_ANIMATED = {"save_all": True, "append_images": [Image.fromarray(255 - PICTURE)]}
 _PICTURES: dict[str, tuple[str, tuple[str, ...], tuple[dict[str, Any], ...]]] = {
-    ".png": ("PNG", ("L", "RGB", "P", "1", "I;16", "RGBA", "LA"), ({}, {"exif": _exif()})),
-    ".jpg": ("JPEG", ("L", "RGB", "CMYK"), ({}, {"progressive": True}, {"exif": _exif()})),
-    ".webp": ("WEBP", ("RGB", "RGBA"), ({}, {"lossless": True}, {"exif": _exif()})),
+    ".png": ("PNG", ("L", "RGB", "P", "1", "I;16", "RGBA", "LA"),
+             ({}, {"exif": _exif()}, {"icc_profile": bytes(3000)})),
+    ".jpg": ("JPEG", ("L", "RGB", "CMYK"), ({}, {"progressive": True}, {"exif": _exif()}, {"icc_profile": bytes(3000)})),
+    ".webp": ("WEBP", ("RGB", "RGBA"), ({}, {"lossless": True}, {"exif": _exif()}, _ANIMATED)),
     ".tif": ("TIFF", ("L", "RGB", "I;16", "F", "1"),
              ({}, {"compression": "tiff_lzw"}, {"compression": "tiff_adobe_deflate"})),
     ".bmp": ("BMP", ("L", "RGB", "P", "1"), ({},)),
-    ".gif": ("GIF", ("L", "P"), ({}, {"interlace": 1})),
+    ".gif": ("GIF", ("L", "P"), ({}, {"interlace": 1}, _ANIMATED)),
     ".ppm": ("PPM", ("L", "RGB", "1", "I;16"), ({},)),
 }  # fmt: skip
 
@@ -147,6 +150,8 @@ def _hdf5_reader(folder: Path) -> Reader:
     patches = np.resize(PICTURE, (40, 64))
     seeds = []
     for options in ({}, {"chunks": (8, 64)}, {"chunks": (8, 64), "compression": "gzip"},
+                    {"chunks": (8, 64), "compression": "lzf", "shuffle": True},
+                    {"chunks": (8, 64), "compression": "gzip", "fletcher32": True},
                     {"libver": "latest"}):  # fmt: skip
         path = folder / "patches.h5"
         version = {"libver": options.pop("libver", None)}
@@ -154,6 +159,11 @@ def _hdf5_reader(folder: Path) -> Reader:
             file.create_dataset("patches", data=patches, **options)
             file["other"] = np.arange(5.0)
         seeds.append(path.read_bytes())
+    with h5py.File(path, "w") as file:  # each chunk unpacks to more than it should hold
+        made = file.create_dataset("patches", (40, 64), np.uint8, chunks=(8, 64), compression=9)
+        for row in range(0, 40, 8):
+            made.id.write_direct_chunk((row, 0), zlib.compress(bytes(2**24)))
+    seeds.append(path.read_bytes())
 
     def read(path: Path) -> Any:
         return open_images(path, 4).image(0)

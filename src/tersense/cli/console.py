@@ -31,7 +31,7 @@ _LONGEST_LINE = 600  # of an error
 
 def say(line: object) -> None:
     """Print one line of results."""
-    output.print(visible(line))
+    output.print(Text(visible(line)))
 
 
 def complain(message: str) -> None:
@@ -41,14 +41,14 @@ def complain(message: str) -> None:
         line = f"{line[: _LONGEST_LINE // 2]} … {line[-_LONGEST_LINE // 2 :]}"
     number = os.environ.get("RANK", "0")  # of a process that torchrun started
     who = "tersense" if number == "0" else f"tersense, process {number}"
-    errors.print(f"{who}: {line}")
+    errors.print(Text(f"{who}: {line}"))
 
 
 def complain_of_each(title: str, reasons: list[str]) -> None:
     """Print what went wrong with several files, one line each."""
     complain(title)
     for reason in reasons:
-        errors.print(f"  {visible(reason)}")
+        errors.print(Text(f"  {visible(reason)}"))
 
 
 class ProgressDisplay:
@@ -80,7 +80,7 @@ class ProgressDisplay:
 
     def line(self, text: str) -> None:
         """Print a line that stays."""
-        errors.print(visible(text))
+        errors.print(Text(visible(text)))
 
     def progress(self, done: int, total: int, text: str) -> None:
         """Show that `done` of `total` steps are done."""

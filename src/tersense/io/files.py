@@ -163,12 +163,26 @@ def require_writable_folder(path: Path) -> None:
     """Refuse a path that cannot be written, before any work is done for it."""
     try:
         is_folder, is_something_else = path.is_dir(), path.exists() and not path.is_file()
+        file = path.resolve()  # of a link
+        mode = file.stat().st_mode if file.exists() else 0o600
+        if file.is_symlink():
+            raise RuntimeError  # as older versions of Python do
     except OSError as error:  # a name that is too long, say
         raise TersenseError(f"cannot write {path}: {error.strerror}") from error
+    except RuntimeError as error:
+        raise TersenseError(f"cannot write {path}: it is a link to itself") from error
     if is_folder:
         raise TersenseError(f"cannot write {path}: it is a folder; name a file")
     if is_something_else:
         raise TersenseError(f"cannot write {path}: it is not a regular file")
+    if not mode & 0o222:  # those who may write into the folder could replace it all the same
+        raise TersenseError(f"cannot write {path}: it is read-only; make it writable")
+    if path.is_symlink() and file.suffix.lower() != path.suffix.lower():
+        raise TersenseError(
+            f"cannot write {path}: it is a link to another kind of file, {file}; name a new file"
+        )
+    if path.is_symlink():
+        path = file
     if not path.parent.is_dir():
         if path.parent.exists():
             raise TersenseError(f"cannot write {path}: {path.parent} is not a folder")

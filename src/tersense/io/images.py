@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, _imaging
 
 from tersense.errors import TersenseError, TersenseWarning, one_line
-from tersense.io.files import written_whole
+from tersense.io.files import require_file, written_whole
 from tersense.io.marks import mark_options, mark_plainly, require_no_loss
 
 ImageArray = NDArray[np.uint8]
@@ -173,8 +173,9 @@ def require_image_target(path: Path, force: bool = False) -> None:
 @contextlib.contextmanager
 def _opened(path: str | Path, max_pixels: int | None = None) -> Iterator[Image.Image]:
     """Open an image; whatever a damaged file does becomes one clear error."""
-    if not Path(path).is_file():
+    if not Path(path).exists():
         raise TersenseError(f"no such image: {path}")
+    require_file(path)
     try:
         with Image.open(path, formats=_FORMATS) as image:
             if max_pixels and image.width * image.height > max_pixels:
