@@ -7,7 +7,6 @@ licenses that the packages state, and who needs whom; and what the package holds
 with the licenses of `REUSE.toml`. The same inputs give the same file, without a date or a number.
 """
 
-import hashlib
 import re
 import tomllib
 from importlib import metadata
@@ -84,12 +83,10 @@ def assets() -> list[tuple[Path, dict[str, Any]]]:
 
 
 def asset_component(path: Path, about: dict[str, Any]) -> Component:
-    """Describe a file of the package."""
+    """Describe a file of the package; its hash is in the wheel's own RECORD."""
     name = path.relative_to(ROOT / "src").as_posix()
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
     return Component(
         name=name, type=ComponentType.FILE, bom_ref=name,
-        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=digest)],
         licenses=[DisjunctiveLicense(id=about["SPDX-License-Identifier"])],
         copyright=about["SPDX-FileCopyrightText"],
     )  # fmt: skip
