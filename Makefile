@@ -7,17 +7,19 @@
 # make fuzz      feeds 100,000 damaged files to everything that reads files (about 20 minutes)
 # make soak      holds the page and the batch commands under load: 5,000 requests and images
 # make audit     looks up the pinned dependencies in the advisory database (needs the network)
+# make locks     writes the locks (needs the network), after a change of constraints.txt or pyproject.toml
 # make docs      writes the reference pages and builds the documentation to site/
-# make dist      builds the source distribution and the wheel in dist/, and tries the wheel
+# make dist      builds the source distribution and the wheel in dist/, with a bill of materials, and tries it
 # make setup     only sets up: leaves .venv/bin/tersense
 # make tools     installs what the tests run besides Python: simulator, synthesizer, compilers, browser
 
 PYTHON ?= python3
 BIN := .venv/bin
+LOCKED := $(BIN)/python -m pip install --quiet --no-deps --require-hashes --only-binary :all: --requirement
 TOOLS := iverilog yosys gcc arm-none-eabi-gcc qemu-system-arm chromium
 PACKAGES := iverilog yosys gcc libc6-dev make gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm chromium
 
-.PHONY: demo test lint coverage mutants kills fuzz fuzz-guided soak audit docs dist setup tools
+.PHONY: demo test lint coverage mutants kills fuzz fuzz-guided soak audit locks docs dist setup tools
 
 demo: setup
 	$(BIN)/tersense demo -o demo
@@ -65,9 +67,11 @@ fuzz-guided: .venv/.test
 	$(BIN)/python tests/long/fuzz_guided.py '$(READER)' -runs=100000
 
 # --strict: what could not be looked up is no good news.
-audit: .venv/.core
-	$(BIN)/python -m pip install --quiet pip-audit
+audit: .venv/.upkeep
 	$(BIN)/python -m pip_audit --strict --no-deps --disable-pip --requirement constraints.txt
+
+locks: .venv/.upkeep
+	$(BIN)/python tools/lock.py
 
 # Material tells on every build that it will be kept up until May 2027; we know.
 docs: .venv/.docs
@@ -79,28 +83,28 @@ docs: .venv/.docs
 # the path, and the demo needs its models and images.
 dist: .venv/.dist
 	rm -rf dist build/wheel
-	$(BIN)/python -m build
+	$(BIN)/python tools/sbom.py
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/python -m zipfile --list dist/*.whl | grep -q sboms/tersense.cdx.json
 	$(BIN)/python -m pip install --quiet --no-deps --target build/wheel dist/*.whl
 	PYTHONPATH=build/wheel $(BIN)/python -m tersense demo -o build/demo
 
-.venv/.core: pyproject.toml constraints.txt
+# Every file that is installed has the hash that its lock says; nothing is built that was not checked.
+# pip looks up no dependencies, because a build of torch for CPUs needs fewer than one for GPUs; in
+# the end it checks that none is missing.
+.venv/.core: pyproject.toml locks/core.txt locks/cpu.txt locks/cuda.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tersense needs Python 3.11 or newer: make PYTHON=python3.11 …")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	@$(LOCKED) locks/cpu.txt > /dev/null 2>&1 || echo "taking the build of torch for GPUs: pip is offered no other"
+	$(LOCKED) locks/core.txt
+	@if $(BIN)/python -m pip show torch | grep -q '^Requires:.*nvidia'; then $(LOCKED) locks/cuda.txt; fi
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m pip check
 	@touch $@
 
-.venv/.test: .venv/.core
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test]'
+.venv/.test .venv/.mutants .venv/.docs .venv/.dist .venv/.upkeep: .venv/.%: .venv/.core locks/%.txt
+	$(LOCKED) locks/$*.txt
+	@$(BIN)/python -m pip check
 	@touch $@
 
 .venv/.mutants: .venv/.test
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[mutants]'
-	@touch $@
-
-.venv/.docs: .venv/.core
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
-	@touch $@
-
-.venv/.dist: .venv/.core
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dist]'
-	@touch $@

@@ -18,7 +18,7 @@ from tersense.cli.program import app
 
 OUTPUTS = {"out", "json", "plot"}
 
-# Good values, by metavar; each is a file or folder that `lay_out` of test_catalog.py makes.
+# Good values, by metavar; each is a file or folder that `lay_out` of desk.py makes.
 GOOD = {
     "IMAGE": "photo.png",
     "REFERENCE": "photo.png",

@@ -3,18 +3,29 @@
 from pathlib import Path
 
 
+def visible(text: object) -> str:
+    r"""Return a text as one line that no terminal obeys: `\n`, `\x1b` and `\u202e` are spelled out.
+
+    Names of files and models come from anybody; what is printable stays as it is.
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+
+
 class TersenseError(ValueError):
     """Say in one line what came, what is allowed and what to do.
 
-    What came may hold line breaks, or characters that a terminal would obey: they become spaces.
+    What came may hold line breaks, or characters that a terminal would obey: see `visible`.
     """
 
     def __init__(self, message: str = "") -> None:
-        super().__init__("".join(c if c.isprintable() else " " for c in message))
+        super().__init__(visible(message))
 
 
 class TersenseWarning(UserWarning):
-    """Something was done that the user may not have meant."""
+    """Something was done that the user may not have meant; said in one line, as errors are."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(visible(message))
 
 
 class AlreadyToldError(TersenseError):

@@ -30,10 +30,10 @@ def test_the_target_does_not_change_before_the_block_ends(tmp_path):
         assert target.read_text() == "old"
 
 
-def test_the_temporary_file_has_the_targets_suffix_and_folder(tmp_path):
+def test_the_temporary_file_has_the_targets_name_and_lies_beside_it(tmp_path):
     with written_whole(tmp_path / "image.png") as partial:
-        assert partial.suffix == ".png"
-        assert partial.parent == tmp_path
+        assert partial.name == "image.png"
+        assert partial.parent.parent == tmp_path
 
 
 def test_a_path_may_be_given_as_text(tmp_path):

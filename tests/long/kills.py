@@ -66,8 +66,8 @@ def kill_somewhere(process: subprocess.Popen, seconds: float) -> bool:
 
 
 def half_written(folder: Path) -> set[Path]:
-    """Return the files that are being written: safetensors puts them beside their place."""
-    return set(folder.glob(".tmp*"))
+    """Return the files that safetensors is writing."""
+    return set(folder.glob(".partial-*/.tmp*"))
 
 
 def kill_while_it_writes(process: subprocess.Popen, folder: Path, skip: int, delay: float) -> bool:

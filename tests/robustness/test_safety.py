@@ -212,11 +212,11 @@ def permissions(path):
 
 def test_files_in_the_making_are_private_and_beside_their_target(tmp_path):
     with written_whole(tmp_path / "result.json") as partial:
-        assert permissions(partial) == 0o600
-        assert partial.parent == tmp_path
+        assert (permissions(partial), permissions(partial.parent)) == (0o600, 0o700)
+        assert partial.parent.parent == tmp_path
     with folder_written_whole(tmp_path / "folder") as partial:
-        assert permissions(partial) == 0o700
-        assert partial.parent == tmp_path
+        assert (permissions(partial), permissions(partial.parent)) == (0o700, 0o700)
+        assert partial.parent.parent == tmp_path
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "result.json"]
 
 

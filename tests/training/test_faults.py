@@ -118,8 +118,8 @@ def test_a_run_killed_before_its_first_checkpoint_begins_again(tmp_path):
     config = small_config(tmp_path / "run", train__epochs=1)
     open_run(config, False, Quiet())  # and then it is killed: these are what is left
     (tmp_path / "run/metrics.jsonl").write_text('{"step": 7, "loss": 1.0}\n{"step"')
-    for name in (".partial-8a7f.toml", ".tmpAmhfpf"):
-        (tmp_path / "run" / name).write_bytes(b"half of something")
+    (tmp_path / "run/.partial-0123456789abcdef").mkdir()
+    (tmp_path / "run/.partial-0123456789abcdef/.tmpAmhfpf").write_bytes(b"half of something")
     train(config, resume=True)
     assert_equal_weights(weights_of(tmp_path / "whole"), weights_of(tmp_path / "run"))
     assert not list((tmp_path / "run").glob(".*"))
@@ -163,7 +163,8 @@ def test_processes_that_share_a_cache_take_turns(tmp_path):
     """One packs while the other waits, and removes what a killed one left."""
     cache = tmp_path / "cache"
     cache.mkdir()
-    (cache / ".partial-x1.u8").write_bytes(bytes(1000))
+    (cache / ".partial-0123456789abcdef").mkdir()
+    (cache / ".partial-0123456789abcdef/pixels.u8").write_bytes(bytes(1000))
     command = [sys.executable, "-c", PACK, "package:skimage/data", str(cache)]
     with locked(cache):
         both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]

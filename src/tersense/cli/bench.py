@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 # Modules that import torch are imported inside the commands, so that --help answers at once.
-from tersense.cli.options import DeviceOption, JsonOption, PlotOption
+from tersense.cli.options import DeviceOption, ForceOption, JsonOption, PlotOption
 from tersense.errors import install_hint
 
 bench_app = typer.Typer(help="Measure speed: ratios, side by side in one run.")
@@ -18,17 +18,18 @@ def bench_sense(
     json: JsonOption = None,
     plot: PlotOption = None,
     quick: Annotated[bool, typer.Option("--quick", help="Small and short.")] = False,
+    force: ForceOption = False,
 ) -> None:
     """Sensing by additions against dense and sparse products, end to end from the image.
 
     Example: tersense bench sense --json sense.json --plot sense.png
     """
     _use_one_thread()
-    from tersense.cli.console import ProgressDisplay, output, show_table
+    from tersense.cli.console import ProgressDisplay, say, show_table
     from tersense.experiments.bench.sensing import bench_sensing
     from tersense.io.files import write_json
 
-    _require_targets(json, plot)
+    _require_targets(json, plot, force)
     with ProgressDisplay() as display:
         result = bench_sensing(quick, display.track)
     rivals = list(result["cases"][0]["ratios"])
@@ -42,10 +43,12 @@ def bench_sense(
     title = f"Sensing, 256 patterns of 32×32, one thread, CPU time, {result['cpu']}"
     show_table(title, head, rows)
     lapped, threads = result["lapped"], result["threads"]
-    output.print(
+    say(
         "K: non-zeros per pattern. ms, MP/s: by additions. Ratios: the other way's time over it. "
         "load, mem: estimates of the ms to add from the nearest cache, and to read the image "
-        "and write the result. All ways gave the same integers.\n"
+        "and write the result. All ways gave the same integers."
+    )
+    say(
         f"Lapped (S=16, m=64) at {lapped['side']}²: {lapped['throughput_ratio']:.2f} of the block "
         f"throughput per measurement. Two threads: {threads['speedup_shared']:.2f}× one where they "
         f"share each image, {threads['speedup_stream']:.2f}× where each takes an image."
@@ -79,7 +82,7 @@ def bench_reconstruct(
 
     Example: tersense bench reconstruct -m block-r25 --json reconstruct.json
     """
-    from tersense.cli.console import ProgressDisplay, output, show_table
+    from tersense.cli.console import ProgressDisplay, say, show_table
     from tersense.experiments.bench.reconstruction import bench_reconstruction
     from tersense.io.files import require_json_target, write_json
     from tersense.models.zoo import names
@@ -102,7 +105,7 @@ def bench_reconstruct(
     head = ["model", "image", "f32, s", "bf16, s", "yardsticks", "ns/pixel", "MiB"]
     title = f"Reconstruction of gray images, {result['device']}"
     show_table(title + (f", {threads} threads" if chosen.type == "cpu" else ""), head, rows)
-    output.print(
+    say(
         "f32, bf16: seconds in float32 and bfloat16. yardsticks: float32 over one 3×3 convolution "
         "of 64 to 64 channels on 256×256, in turns. MiB: peak memory."
     )
@@ -162,6 +165,7 @@ def bench_methods(
     json: JsonOption = None,
     plot: PlotOption = None,
     quick: Annotated[bool, typer.Option("--quick", help="Small images and short.")] = False,
+    force: ForceOption = False,
 ) -> None:
     """Reconstruction: our network, O-NL-SDA's, Basis Pursuit (ours, spgl1), total variation.
 
@@ -170,14 +174,14 @@ def bench_methods(
     Example: tersense bench methods Set11 --json methods.json --plot methods.png
     """
     _use_one_thread()
-    from tersense.cli.console import ProgressDisplay, output, show_table
+    from tersense.cli.console import ProgressDisplay, say, show_table
     from tersense.experiments.bench.methods import bench_methods as run_bench
     from tersense.io.files import write_json
     from tersense.io.images import PHOTOGRAPH, find_images
 
     if count < 1:
         raise typer.BadParameter(f"--count is at least 1, not {count}")
-    _require_targets(json, plot)
+    _require_targets(json, plot, force)
     files = find_images(images)[:count] if images else [PHOTOGRAPH]
     with ProgressDisplay() as display:
         result = run_bench(files, stride, quick, display.track)
@@ -189,9 +193,9 @@ def bench_methods(
         head = ["method", "seconds", "of ours", "least", "most", "PSNR (dB)"]
         show_table(title, head, [_method_row(method) for method in case["methods"]])
     for method in result["cases"][0]["methods"]:
-        output.print(f"{method['name']}: {method['about']}")
+        say(f"{method['name']}: {method['about']}")
     for name in result["missing"]:
-        output.print(f"{name} is not installed: {install_hint('baselines')}")
+        say(f"{name} is not installed: {install_hint('baselines')}")
     if json:
         write_json(json, result)
     if plot:
@@ -213,7 +217,7 @@ def _use_one_thread() -> None:
         os.environ[f"{library}_NUM_THREADS"] = "1"
 
 
-def _require_targets(json: Path | None, plot: Path | None) -> None:
+def _require_targets(json: Path | None, plot: Path | None, force: bool) -> None:
     """Refuse files that cannot be written before any work is done for them."""
     from tersense.io.files import require_json_target, require_writable_folder
 
@@ -221,6 +225,8 @@ def _require_targets(json: Path | None, plot: Path | None) -> None:
         require_json_target(json)
     if plot:
         from tersense.experiments.plots import require_plot_format
+        from tersense.io.marks import require_no_loss
 
         require_plot_format(plot)
         require_writable_folder(plot)
+        require_no_loss(plot, force)

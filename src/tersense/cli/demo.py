@@ -6,21 +6,25 @@ from pathlib import Path
 from tersense.evaluation.metrics import psnr, ssim
 from tersense.io.figures import ERROR_CAPTION, draw_error, draw_patterns, draw_sheet
 from tersense.io.files import make_folder
-from tersense.io.images import PHOTOGRAPH, ImageArray, read_image, write_image
+from tersense.io.images import PHOTOGRAPH, ImageArray, read_image, require_image_target, write_image
 from tersense.models.imager import Imager
 
 
-def run_demo(imager: Imager, folder: Path) -> tuple[dict[str, str], Path]:
+def run_demo(imager: Imager, folder: Path, force: bool = False) -> tuple[dict[str, str], Path]:
     """Sense and reconstruct the bundled photograph.
 
     Args:
         imager: The camera.
         folder: Where the measurement file and the images go.
+        force: Whether to overwrite images that are not ours.
 
     Returns:
         Names and values of the figures, and the path of the side-by-side image.
     """
     make_folder(folder)
+    reconstruction, sheet = folder / "reconstruction.png", folder / "demo.png"
+    for path in (reconstruction, sheet):
+        require_image_target(path, force)
     photograph = read_image(PHOTOGRAPH)
     imager.sense(photograph)  # the first time, the kernel is compiled or fetched from its cache
     began = time.perf_counter()
@@ -29,8 +33,8 @@ def run_demo(imager: Imager, folder: Path) -> tuple[dict[str, str], Path]:
     again = imager.reconstruct(y)
     done = time.perf_counter()
     y.save(folder / "photograph.tsm")
-    write_image(folder / "reconstruction.png", again)
-    write_image(folder / "demo.png", draw_demo(imager, photograph, again))
+    write_image(reconstruction, again)
+    write_image(sheet, draw_demo(imager, photograph, again))
     patterns = imager.patterns
     facts = {
         "photograph": f"{photograph.shape[1]}×{photograph.shape[0]} pixels, color",
@@ -47,7 +51,7 @@ def run_demo(imager: Imager, folder: Path) -> tuple[dict[str, str], Path]:
         "sensed in": f"{(sensed - began) * 1e3:.1f} ms",
         "reconstructed in": f"{(done - sensed) * 1e3:.0f} ms",
     }
-    return facts, folder / "demo.png"
+    return facts, sheet
 
 
 def draw_demo(imager: Imager, photograph: ImageArray, again: ImageArray) -> ImageArray:

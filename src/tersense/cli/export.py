@@ -17,7 +17,7 @@ OutOption = Annotated[Path, out_option("DIR", "A new or empty folder.")]
 
 def run_export(kind: str, model: str, rate: float | None, out: Path, **options: Any) -> None:
     """Write an export and print what a designer asks first."""
-    from tersense.cli.console import output, show_facts, show_table
+    from tersense.cli.console import say, show_facts, show_table
     from tersense.export.base import export
     from tersense.models.info import COST_HEAD, cost_rows
 
@@ -26,7 +26,7 @@ def run_export(kind: str, model: str, rate: float | None, out: Path, **options: 
     show_table(f"{imager.name} as {kind}", COST_HEAD, cost_rows(imager.patterns))
     if facts:
         show_facts("This export", facts)
-    output.print(f"{out} holds {len(manifest.files) + 1} files; manifest.json describes them")
+    say(f"{out} holds {len(manifest.files) + 1} files; manifest.json describes them")
 
 
 @export_app.command("verilog")

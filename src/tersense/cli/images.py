@@ -1,7 +1,6 @@
 """Commands for images: sense, reconstruct, evaluate, compare."""
 
 import functools
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +11,7 @@ from tersense.cli.export import parse_size
 from tersense.cli.options import (
     DepthOption,
     DeviceOption,
+    ForceOption,
     JsonOption,
     ModelOption,
     PrecisionOption,
@@ -21,6 +21,7 @@ from tersense.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from tersense.cli.batch import Task
     from tersense.measurements.measurements import Measurements
     from tersense.models.imager import Imager
 
@@ -70,7 +71,7 @@ def sense(
     Example: tersense sense holiday/ -o measured/ --bits 10
     """
     from tersense.cli.batch import plan_tasks, work_through
-    from tersense.cli.console import ProgressDisplay, output
+    from tersense.cli.console import ProgressDisplay, say
     from tersense.io.files import make_folder
     from tersense.io.images import find_images, read_image
     from tersense.runtime.distributed import rank, together
@@ -90,7 +91,7 @@ def sense(
     def work(measurements: Any, target: Path) -> None:
         make_folder(target.parent)
         measurements.save(target)
-        output.print(
+        say(
             f"{target}: {measurements.values.size:,} measurements, "
             f"{measurements.per_pixel:.4g} and {measurements.bits_per_pixel:.4g} bits per pixel"
             + ("" if measurements.header.mode == "L" else " of each channel")
@@ -133,6 +134,7 @@ def reconstruct(
     ] = 2**28,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "float32",
+    force: ForceOption = False,
 ) -> None:
     """Give images back from their measurements.
 
@@ -145,17 +147,22 @@ def reconstruct(
     from functools import cache
 
     from tersense.cli.batch import plan_tasks, work_through
-    from tersense.cli.console import ProgressDisplay, output
+    from tersense.cli.console import ProgressDisplay, say
     from tersense.io.files import make_folder
-    from tersense.io.images import require_image_suffix, write_image
+    from tersense.io.images import require_image_target, write_image
     from tersense.measurements.measurements import MeasuredValues
     from tersense.models.zoo import find_by_patterns
     from tersense.runtime.distributed import rank, together
 
     read, find = _choose_reader(measured, manifest, size, max_pixels)
-    tasks = together(lambda: plan_tasks(measured, out, ".png", find))
-    for task in tasks:
-        require_image_suffix(task.target)
+
+    def plan() -> "list[Task]":
+        tasks = plan_tasks(measured, out, ".png", find)
+        for task in tasks:
+            require_image_target(task.target, force)
+        return tasks
+
+    tasks = together(plan)
 
     @cache
     def imager_for(phi: str, stride: int, count: int) -> "Imager":
@@ -168,7 +175,7 @@ def reconstruct(
         make_folder(target.parent)
         write_image(target, image)
         missing = measurements.missing if isinstance(measurements, MeasuredValues) else 0.0
-        output.print(
+        say(
             f"{target}: {image.shape[1]}×{image.shape[0]} pixels, by {imager.name}"
             + (f"; {missing:.1%} of the measurements were missing" if missing else "")
         )
@@ -224,7 +231,7 @@ def evaluate(
 
 
 def _show_evaluation(result: dict[str, Any], json: Path | None) -> None:
-    from tersense.cli.console import output, show_table
+    from tersense.cli.console import say, show_table
     from tersense.io.files import write_json
 
     images, spread = result["images"], result["spread"]
@@ -235,18 +242,18 @@ def _show_evaluation(result: dict[str, Any], json: Path | None) -> None:
     rows.append(_score_row("mean", {**result["mean"], "seconds": seconds}))
     title = f"{result['model']} on {result['data']}, {result['protocol']}"
     show_table(title, ["image", "PSNR (dB)", "SSIM", "seconds"], rows)
-    output.print(
+    say(
         f"window {result['window']}, stride {result['stride']}: "
         f"{result['measurements_per_pixel']:.4g} measurements per pixel; "
         + ("color, PSNR over all channels" if result["color"] else "gray (luma)")
     )
     if spread["exact"]:
-        output.print(
+        say(
             f"{spread['exact']} of {len(images)} came back exactly, with infinite PSNR; "
             f"the mean of the others is {_text(spread['mean_of_others'], 2)} dB"
         )
     if len(images) > _MAX_ROWS:
-        output.print(f"PSNR of {len(images)} images: shares of them, not each; --json has each")
+        say(f"PSNR of {len(images)} images: shares of them, not each; --json has each")
     if json:
         write_json(json, result)
 
@@ -258,22 +265,23 @@ def compare(
         Path | None, out_option("MAP.png", "Also draw the absolute error, with its scale.")
     ] = None,
     depth: DepthOption = None,
+    force: ForceOption = False,
 ) -> None:
     """Print PSNR and SSIM of one image against another of the same size.
 
     Example: tersense compare again.png photo.png -o error.png
     """
-    from tersense.cli.console import output, show_facts
+    from tersense.cli.console import say, show_facts
     from tersense.evaluation.metrics import psnr, ssim
     from tersense.io.figures import draw_strip
     from tersense.io.files import require_writable_folder
-    from tersense.io.images import read_image, require_image_suffix, write_image
+    from tersense.io.images import read_image, require_image_target, write_image
 
     if out:
-        require_image_suffix(out)
         require_writable_folder(out)
         if out.exists() and any(out.samefile(path) for path in (image, reference)):
             raise typer.BadParameter(f"{out} would overwrite what is compared; choose another name")
+        require_image_target(out, force)
     one, other = (read_image(path, depth=depth) for path in (image, reference))
     if one.shape != other.shape:
         raise typer.BadParameter(
@@ -291,7 +299,7 @@ def compare(
     show_facts(f"{image} against {reference}", facts)
     if out:
         write_image(out, draw_strip(other, [(f"{image.name}, {facts['PSNR']}", one)]))
-        output.print(f"Error map: {out}")
+        say(f"Error map: {out}")
 
 
 def _describe(image: Any) -> str:
@@ -319,13 +327,14 @@ def _choose_reader(
 
 def _report_failures(failures: dict[Path, str], total: int) -> None:
     """Name the files that failed; the exit code says that some did."""
+    from tersense.cli.console import complain_of_each
+    from tersense.errors import visible
     from tersense.runtime.distributed import first
 
     def tell() -> None:
-        print(f"tersense: {len(failures)} of {total} files failed:", file=sys.stderr)
-        for path, reason in failures.items():
-            named = reason if str(path) in reason else f"{path}: {reason}"
-            print(f"  {named}", file=sys.stderr)
+        reasons = {visible(path): reason for path, reason in failures.items()}
+        named = [why if path in why else f"{path}: {why}" for path, why in reasons.items()]
+        complain_of_each(f"{len(failures)} of {total} files failed:", named)
 
     if failures:
         first(tell)

@@ -77,6 +77,10 @@ PlotOption = Annotated[
         "--plot", metavar="FILE.png", help="Also draw the results.", callback=refuse_stdout
     ),
 ]
+ForceOption = Annotated[
+    bool,
+    typer.Option("--force", help="Overwrite images that tersense did not write."),
+]
 DeviceOption = Annotated[
     Device,
     typer.Option("--device", metavar="DEVICE", help="auto (a GPU if there is one), cpu, cuda."),

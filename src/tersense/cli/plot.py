@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from tersense.cli.options import ModelOption, out_option
+from tersense.cli.console import say
+from tersense.cli.options import ForceOption, ModelOption, out_option
 
 # Modules that import torch are imported inside the commands, so that --help answers at once.
 
@@ -22,6 +23,7 @@ def plot_training_runs(
         typer.Argument(metavar="RUN…", help="Folders of training runs, or their metrics.jsonl."),
     ],
     out: PlotFile,
+    force: ForceOption = False,
 ) -> None:
     """Loss and validation of training runs, against the step.
 
@@ -29,9 +31,9 @@ def plot_training_runs(
     """
     from tersense.experiments.plots import plot_training
 
-    _require(out)
+    _require(out, force)
     plot_training(runs, out)
-    print(out)
+    say(out)
 
 
 @plot_app.command("psnr")
@@ -45,6 +47,7 @@ def plot_figures(
         Literal["rate", "density"],
         typer.Option("--against", metavar="WHAT", help="rate or density."),
     ] = "rate",
+    force: ForceOption = False,
 ) -> None:
     """PSNR against rate or density.
 
@@ -55,9 +58,9 @@ def plot_figures(
     from tersense.experiments.curves import read_figures
     from tersense.experiments.plots import plot_psnr
 
-    _require(out)
+    _require(out, force)
     plot_psnr(read_figures(results, against), against, out)
-    print(out)
+    say(out)
 
 
 @plot_app.command("patterns")
@@ -70,22 +73,25 @@ def plot_pattern_sheet(
     scale: Annotated[
         int, typer.Option("--scale", metavar="N", min=1, max=100, help="Size of a pattern's pixel.")
     ] = 3,
+    force: ForceOption = False,
 ) -> None:
     """All patterns of a model: +1 orange, −1 blue, 0 light gray.
 
     Example: tersense plot patterns -m paper-r25 -o patterns.png
     """
     from tersense.io.figures import draw_pattern_sheet
-    from tersense.io.images import require_image_suffix, write_image
+    from tersense.io.images import require_image_target, write_image
     from tersense.models.zoo import load
 
-    require_image_suffix(out)
+    require_image_target(out, force)
     write_image(out, draw_pattern_sheet(load(model).phi, columns, scale))
-    print(out)
+    say(out)
 
 
 @plot_app.command("coverage")
-def plot_pattern_coverage(out: PlotFile, model: ModelOption = "default") -> None:
+def plot_pattern_coverage(
+    out: PlotFile, model: ModelOption = "default", force: ForceOption = False
+) -> None:
     """How often each pixel is used by a model's patterns.
 
     Example: tersense plot coverage -m paper-r25 -o coverage.png
@@ -93,10 +99,10 @@ def plot_pattern_coverage(out: PlotFile, model: ModelOption = "default") -> None
     from tersense.experiments.plots import plot_coverage
     from tersense.models.zoo import load
 
-    _require(out)
+    _require(out, force)
     imager = load(model)
     plot_coverage(imager.patterns, imager.name, out)
-    print(out)
+    say(out)
 
 
 @plot_app.command("strip")
@@ -111,6 +117,7 @@ def plot_strip(
         tuple[int, int, int, int] | None,
         typer.Option("--crop", metavar="X Y W H", help="Show this part. PSNR is of the whole."),
     ] = None,
+    force: ForceOption = False,
 ) -> None:
     """An image beside its reconstructions, with PSNR, and the errors below.
 
@@ -121,14 +128,14 @@ def plot_strip(
     from tersense.evaluation.metrics import psnr
     from tersense.io.figures import draw_strip
     from tersense.io.files import require_writable_folder
-    from tersense.io.images import read_image, require_image_suffix, write_image
+    from tersense.io.images import read_image, require_image_target, write_image
     from tersense.models.zoo import load, names
 
-    require_image_suffix(out)
     require_writable_folder(out)
     original = read_image(image)
     if out.exists() and out.samefile(image):
         raise typer.BadParameter(f"{out} would overwrite itself; choose another name")
+    require_image_target(out, force)
     x, y, width, height = crop or (0, 0, original.shape[1], original.shape[0])
     inside = 0 <= x < x + width <= original.shape[1] and 0 <= y < y + height <= original.shape[0]
     if not inside:
@@ -142,13 +149,15 @@ def plot_strip(
         estimate = imager.reconstruct(imager.sense(original))
         estimates.append((f"{imager.name}, {psnr(estimate, original):.2f} dB", estimate[part]))
     write_image(out, draw_strip(original[part], estimates))
-    print(out)
+    say(out)
 
 
-def _require(path: Path) -> None:
+def _require(path: Path, force: bool) -> None:
     """Refuse a file that cannot be drawn, before any work is done for it."""
     from tersense.experiments.plots import require_plot_format
     from tersense.io.files import require_writable_folder
+    from tersense.io.marks import require_no_loss
 
     require_plot_format(path)
     require_writable_folder(path)
+    require_no_loss(path, force)

@@ -13,6 +13,7 @@ import typer
 
 from tersense import __version__
 from tersense.cli.bench import bench_app
+from tersense.cli.console import complain, say
 from tersense.cli.export import export_app
 from tersense.cli.images import compare, evaluate, reconstruct, sense
 from tersense.cli.plot import plot_app
@@ -22,8 +23,6 @@ from tersense.errors import AlreadyToldError, TersenseWarning
 from tersense.runtime.device import keep_freed_memory
 
 # Modules that import torch are imported inside the commands, so that --help answers at once.
-
-_LONGEST_LINE = 600  # of an error
 
 app = typer.Typer(
     name="tersense",
@@ -38,7 +37,7 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        print(f"tersense {__version__}")
+        say(f"tersense {__version__}")
         raise typer.Exit
 
 
@@ -135,20 +134,10 @@ def _show_warning(
 ) -> None:
     """Print a warning of ours as one line; those of libraries are for developers."""
     if issubclass(category, TersenseWarning):
-        _print_line(f"note: {message}")
+        complain(f"note: {message}")
 
 
 def _fail(message: str, code: int = 2) -> int:
     """Print an error and return the exit code."""
-    _print_line(message)
+    complain(message)
     return code
-
-
-def _print_line(message: str) -> None:
-    """Print one line of bearable length, without characters that a terminal would obey."""
-    line = "".join(c if c.isprintable() else "?" for c in " ".join(message.split()))
-    if len(line) > _LONGEST_LINE:
-        line = f"{line[: _LONGEST_LINE // 2]} … {line[-_LONGEST_LINE // 2 :]}"
-    number = os.environ.get("RANK", "0")  # of a process that torchrun started
-    who = "tersense" if number == "0" else f"tersense, process {number}"
-    print(f"{who}: {line}", file=sys.stderr)

@@ -5,12 +5,13 @@ from typing import Annotated
 
 import typer
 
-from tersense.cli.options import ModelOption, RateOption, load_model, out_option
+from tersense.cli.options import ForceOption, ModelOption, RateOption, load_model, out_option
 
 
 def demo(
     out: Annotated[Path, out_option("DIR", "Where the results go.")] = Path("demo"),
     model: ModelOption = "default",
+    force: ForceOption = False,
 ) -> None:
     """Sense and reconstruct a photograph that comes with the package.
 
@@ -18,12 +19,12 @@ def demo(
 
     Example: tersense demo -o demo
     """
-    from tersense.cli.console import output, show_facts
+    from tersense.cli.console import say, show_facts
     from tersense.cli.demo import run_demo
 
-    facts, image = run_demo(load_model(model), out)
+    facts, image = run_demo(load_model(model), out, force)
     show_facts("A photograph, sensed and given back", facts)
-    output.print(f"Image: {image}")
+    say(f"Image: {image}")
 
 
 def models() -> None:
@@ -31,7 +32,7 @@ def models() -> None:
 
     Example: tersense models
     """
-    from tersense.cli.console import output, show_table
+    from tersense.cli.console import say, show_table
     from tersense.models.zoo import ALIASES, load, names
 
     rows = []
@@ -46,7 +47,7 @@ def models() -> None:
     head = ["model", "rate", "window / stride", "patterns", "non-zeros", "weights"]
     show_table("Built-in models", head, rows)
     for alias, name in ALIASES.items():
-        output.print(f"{alias} is {name}")
+        say(f"{alias} is {name}")
 
 
 def info(

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from tersense.cli.options import DeviceOption, out_option
+from tersense.cli.options import DeviceOption, ForceOption, out_option
 from tersense.errors import Interrupted
 
 # Modules that import torch are imported inside the commands, so that --help answers at once.
@@ -91,6 +91,7 @@ def reproduce(
         bool, typer.Option("--quick", help="Everything small: to see that it works.")
     ] = False,
     device: DeviceOption = "auto",
+    force: ForceOption = False,
 ) -> None:
     """Train and measure what a table of the paper shows, and put the paper's figures beside it.
 
@@ -103,11 +104,12 @@ def reproduce(
 
     Example: tersense reproduce claims -o runs/reproduce
     """
-    from tersense.cli.console import output
+    from tersense.cli.console import say
     from tersense.experiments.report import to_markdown
     from tersense.experiments.runner import run_table
     from tersense.experiments.tables import Options
     from tersense.io.files import write_json, written_whole
+    from tersense.io.marks import require_no_loss
 
     if min(epochs, parallel, stride) < 1 or not 0 <= seconds < math.inf:
         raise typer.BadParameter("--epochs, --parallel and --stride are at least 1, --seconds 0")
@@ -120,24 +122,29 @@ def reproduce(
         train_folder, tuple(test_folders), out, epochs, seconds, stride, parallel, device, quick,
         tuple(only or ()), protocol, seed,
     )  # fmt: skip
+    stem = out / (f"{table}-seed{seed}" if seed else table)
+    plot, learning = Path(f"{stem}.png"), Path(f"{stem}-training.png")
+    for path in (plot, learning):
+        require_no_loss(path, force)
     with _exit_code_of_signal():
-        result = run_table(table, options, lambda text: output.print(text, markup=False))
-    text, stem = to_markdown(result), out / (f"{table}-seed{seed}" if seed else table)
+        result = run_table(table, options, say)
+    text = to_markdown(result)
     write_json(f"{stem}.json", result)
     with written_whole(f"{stem}.md") as partial:
         partial.write_text(text, encoding="utf-8")
-    output.print(text.split("\n## ")[0], markup=False)
-    output.print(f"{stem}.md and .json hold all of it")
+    for line in text.split("\n## ")[0].splitlines():
+        say(line)
+    say(f"{stem}.md and .json hold all of it")
     # The figures are safe, should there be no matplotlib.
     from tersense.experiments.plots import plot_table, plot_training
 
-    plot_table(result, Path(f"{stem}.png"))
+    plot_table(result, plot)
     trained = [out / row["name"] for row in result["rows"] if "steps" in row]
     runs = [run for run in trained if (run / "metrics.jsonl").exists()]
     if runs:
-        plot_training(runs, Path(f"{stem}-training.png"))
-    learned = f", {stem}-training.png how it was learned" if runs else ""
-    output.print(f"{stem}.png shows it{learned}")
+        plot_training(runs, learning)
+    learned = f", {learning} how it was learned" if runs else ""
+    say(f"{plot} shows it{learned}")
 
 
 def _judge_claims(out: Path, seed: int) -> None:

@@ -13,6 +13,7 @@ from tersense.errors import TersenseError, install_hint
 from tersense.experiments.curves import PAPER, Curve, read_training, table_curves
 from tersense.experiments.tables import OVERLAPPING, OWN
 from tersense.io.files import written_whole
+from tersense.io.marks import plot_mark
 from tersense.sensing.patterns import Patterns
 
 if TYPE_CHECKING:
@@ -250,4 +251,4 @@ def _figure(width: float, height: float) -> "Figure":
 def _save(figure: "Figure", path: Path) -> None:
     require_plot_format(path)
     with written_whole(path) as partial:
-        figure.savefig(partial, dpi=130)
+        figure.savefig(partial, dpi=130, metadata=plot_mark(path.suffix))

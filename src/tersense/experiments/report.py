@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from tersense.errors import visible
 from tersense.experiments.tables import OVERLAPPING, OWN
 
 
@@ -45,7 +46,7 @@ def to_markdown(result: dict[str, Any]) -> str:
             if measured:
                 lines += ["", f"## {name}, image by image, {protocol}", ""]
                 lines += _image_table(measured, name, protocol)
-    return "\n".join(lines) + "\n"
+    return "\n".join(map(visible, lines)) + "\n"
 
 
 def _measured(rows: list[dict[str, Any]], name: str, protocol: str) -> list[dict[str, Any]]:

@@ -1,11 +1,14 @@
 """Write files and folders whole or not at all; read text, JSON and arrays without trust."""
 
 import contextlib
+import functools
 import json
 import os
+import re
 import secrets
 import shutil
 import stat
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,34 +21,33 @@ from tersense.errors import TersenseError, one_line
 
 MAX_TEXT = 2**26  # bytes of a text file; those that we read are far smaller
 
-_PARTIAL = ".partial-"
+# What is being written lies in a folder of this name, locked as long as its writer lives.
+_PARTIAL, _PARTIAL_NAME = ".partial-", re.compile(r"\.partial-[0-9a-f]{16}")
+_UNLOCKED = ".partial-unlocked-"  # where the file system has no locks; nobody else removes it
 
 
 @contextlib.contextmanager
 def written_whole(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path that becomes `path` only if the block succeeds.
 
-    The temporary file lies in the target's own folder, so that the final rename is atomic, and
-    keeps the target's suffix, so that writers which look at it choose the same format.
+    The temporary file lies in a private folder beside the target, so that the final rename is
+    atomic, and has the target's name, so that writers which look at it choose the same format.
     """
     path = Path(path)
     require_writable_folder(path)
-    partial = None
     try:
         path = path.resolve()  # a link stays, the file that it names is written
-        partial = _partial_name(path)
-        partial.touch(0o600, exist_ok=False)
-        yield partial
-        with partial.open("rb") as file:
-            os.fsync(file.fileno())
-        partial.chmod(_usual_mode(path))
-        partial.replace(path)
+        with _private_folder(path.parent) as folder:
+            partial = folder / path.name
+            partial.touch(0o600, exist_ok=False)
+            yield partial
+            with partial.open("rb") as file:
+                os.fsync(file.fileno())
+            partial.chmod(_usual_mode(path, folder))
+            partial.replace(path)
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or one_line(error)
         raise TersenseError(f"cannot write {path}: {reason}") from error
-    finally:
-        if partial:
-            partial.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -56,42 +58,83 @@ def folder_written_whole(path: str | Path) -> Iterator[Path]:
     """
     path = Path(path)
     _require_new_folder(path)
-    partial = None
     try:
         path = path.resolve()
-        partial = _partial_name(path)
-        partial.mkdir(0o700)
-        yield partial
-        partial.chmod(_usual_mode(path) | 0o700 | (_usual_mode(path) & 0o044) >> 2)
-        partial.replace(path)  # takes the place of an empty folder, but of no other
+        with _private_folder(path.parent) as folder:
+            partial = folder / path.name
+            partial.mkdir(0o700)
+            yield partial
+            mode = _usual_mode(path, folder)
+            partial.chmod(mode | 0o700 | (mode & 0o044) >> 2)
+            partial.replace(path)  # takes the place of an empty folder, but of no other
     except OSError as error:
         raise TersenseError(f"cannot write {path}: {error.strerror or one_line(error)}") from error
+
+
+@contextlib.contextmanager
+def _private_folder(parent: Path) -> Iterator[Path]:
+    """Yield a new folder for what is half-written; it and what is left in it are removed.
+
+    It is locked until then. The system lets go of a lock when its process ends in whatever way, so
+    a folder whose lock can be taken has no writer any more, and may be removed.
+    """
+    _remove_partials_once(parent)
+    prefix = _PARTIAL
+    with contextlib.ExitStack() as stack:
+        while True:
+            folder = parent / f"{prefix}{secrets.token_hex(8)}"
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            folder.mkdir(0o700)
+            try:
+                stack.enter_context(_locked_folder(folder, wait=True))
+            except OSError:
+                if prefix == _UNLOCKED:
+                    break
+                prefix = _UNLOCKED if folder.exists() else _PARTIAL
+            else:
+                if folder.exists():  # and was not removed by another process before it was locked
+                    break
+        yield folder
+
+
+@contextlib.contextmanager
+def _locked_folder(folder: Path, wait: bool) -> Iterator[None]:
+    """Hold the lock of a folder; raise an OSError if it cannot be had."""
+    if sys.platform == "win32":
+        raise OSError("folders have no locks")
+    import fcntl
+
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        if os.fstat(descriptor).st_uid != os.geteuid():
+            raise PermissionError("it is somebody else's")
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield
     finally:
-        if partial:
-            shutil.rmtree(partial, ignore_errors=True)
+        os.close(descriptor)
 
 
-def _partial_name(path: Path) -> Path:
-    return path.with_name(f"{_PARTIAL}{secrets.token_hex(8)}{path.suffix}")
-
-
-def _usual_mode(path: Path) -> int:
-    """Return the permissions of the file that is replaced, or those of any new file beside it."""
+def _usual_mode(path: Path, folder: Path) -> int:
+    """Return the permissions of the file that is replaced, or those of any new file."""
     if path.is_file():
         return stat.S_IMODE(path.stat().st_mode)
-    probe = _partial_name(path)
+    probe = folder / secrets.token_hex(8)
     probe.touch()  # the umask can only be read by setting it, which other threads would see
-    try:
-        return stat.S_IMODE(probe.stat().st_mode)
-    finally:
-        probe.unlink()
+    return stat.S_IMODE(probe.stat().st_mode)
 
 
 def remove_partials(folder: Path) -> None:
-    """Remove what a process that was killed left half-written directly in a folder."""
-    for pattern in (f"{_PARTIAL}*", ".tmp??????"):  # the latter are safetensors' own
-        for partial in folder.glob(pattern):
-            partial.unlink(missing_ok=True)
+    """Remove what killed processes left half-written directly in a folder, by no living one."""
+    for partial in folder.glob(f"{_PARTIAL}*"):
+        if _PARTIAL_NAME.fullmatch(partial.name):
+            with contextlib.suppress(OSError), _locked_folder(partial, wait=False):
+                shutil.rmtree(partial, ignore_errors=True)
+
+
+@functools.lru_cache(256)
+def _remove_partials_once(folder: Path) -> None:
+    """Remove them before this process writes into a folder for the first time."""
+    remove_partials(folder)
 
 
 @contextlib.contextmanager
@@ -120,12 +163,26 @@ def require_writable_folder(path: Path) -> None:
     """Refuse a path that cannot be written, before any work is done for it."""
     try:
         is_folder, is_something_else = path.is_dir(), path.exists() and not path.is_file()
+        file = path.resolve()  # of a link
+        mode = file.stat().st_mode if file.exists() else 0o600
+        if file.is_symlink():
+            raise RuntimeError  # as older versions of Python do
     except OSError as error:  # a name that is too long, say
         raise TersenseError(f"cannot write {path}: {error.strerror}") from error
+    except RuntimeError as error:
+        raise TersenseError(f"cannot write {path}: it is a link to itself") from error
     if is_folder:
         raise TersenseError(f"cannot write {path}: it is a folder; name a file")
     if is_something_else:
         raise TersenseError(f"cannot write {path}: it is not a regular file")
+    if not mode & 0o222:  # those who may write into the folder could replace it all the same
+        raise TersenseError(f"cannot write {path}: it is read-only; make it writable")
+    if path.is_symlink() and file.suffix.lower() != path.suffix.lower():
+        raise TersenseError(
+            f"cannot write {path}: it is a link to another kind of file, {file}; name a new file"
+        )
+    if path.is_symlink():
+        path = file
     if not path.parent.is_dir():
         if path.parent.exists():
             raise TersenseError(f"cannot write {path}: {path.parent} is not a folder")
@@ -142,8 +199,15 @@ def require_writable_folder(path: Path) -> None:
 def write_json(path: str | Path, result: Any) -> None:
     """Write a result as JSON, whole or not at all."""
     text = json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False)
+    # Outside of strings JSON is printable but for its line breaks, and inside it has none.
+    shown = "\n".join(map(_printable_json, text.split("\n")))
     with written_whole(path) as file:
-        file.write_text(text + "\n", encoding="utf-8")
+        file.write_text(shown + "\n", encoding="utf-8")
+
+
+def _printable_json(line: str) -> str:
+    """Escape what a terminal would obey, and names that are not Unicode, as JSON does."""
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in line)
 
 
 def require_json_target(path: Path) -> None:

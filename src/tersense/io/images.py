@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, _imaging
 
 from tersense.errors import TersenseError, TersenseWarning, one_line
-from tersense.io.files import written_whole
+from tersense.io.files import require_file, written_whole
+from tersense.io.marks import mark_options, mark_plainly, require_no_loss
 
 ImageArray = NDArray[np.uint8]
 
@@ -145,12 +146,13 @@ def mirror_border(image: NDArray[Any], border: int) -> NDArray[Any]:
 
 
 def write_image(path: str | Path, image: ImageArray) -> None:
-    """Write an image in the format that the file's ending names."""
+    """Write an image in the format that the file's ending names; a note in it says who wrote it."""
     path = Path(path)
     require_image_suffix(path)
     with written_whole(path) as partial:
         try:
-            Image.fromarray(image).save(partial)
+            Image.fromarray(image).save(partial, **mark_options(path.suffix))
+            mark_plainly(partial)
         except ValueError as error:  # WebP of more than 16383 pixels per side, say
             raise TersenseError(f"cannot write {path}: {one_line(error)}") from error
 
@@ -162,11 +164,18 @@ def require_image_suffix(path: Path) -> None:
         raise TersenseError(f"cannot write {path}: name a file ending in one of {endings}")
 
 
+def require_image_target(path: Path, force: bool = False) -> None:
+    """Refuse a file that names no image format, or an image that is not ours, before any work."""
+    require_image_suffix(path)
+    require_no_loss(path, force)
+
+
 @contextlib.contextmanager
 def _opened(path: str | Path, max_pixels: int | None = None) -> Iterator[Image.Image]:
     """Open an image; whatever a damaged file does becomes one clear error."""
-    if not Path(path).is_file():
+    if not Path(path).exists():
         raise TersenseError(f"no such image: {path}")
+    require_file(path)
     try:
         with Image.open(path, formats=_FORMATS) as image:
             if max_pixels and image.width * image.height > max_pixels:

@@ -1,9 +1,12 @@
 """HDF5 files of image patches: a uint8 dataset `patches` of shape (P, n), n a square, or (P, H, W).
 
-A header that claims more than the file holds is refused before memory is taken.
+A header that claims more than the file holds is refused before memory is taken, and so is a chunk
+that would unpack to more than its place.
 """
 
+import itertools
 import math
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,12 +22,16 @@ from tersense.io.files import require_file
 _MAX_COMPRESSED = 1100  # times; what deflate reaches with nothing but zeros
 _LARGEST_CHUNK = 2**28  # bytes that are unpacked at once
 _BYTES_AT_ONCE = 2**26
+_DEFLATE, _SHUFFLE, _CHECKSUM, _LZF = 1, 2, 3, 32000  # as HDF5 numbers its filters
+_CHECKSUM_BYTES = 4
+_LZF_EXPANSION = 88  # times at most: 264 bytes of 3
 
 
 @dataclass(frozen=True)
 class Patches:
     """An open dataset of `count` patches of `height`×`width` pixels."""
 
+    path: Path
     count: int
     height: int
     width: int
@@ -34,6 +41,7 @@ class Patches:
         """Yield all patches, (some, height, width) at a time."""
         step = max(1, _BYTES_AT_ONCE // (self.height * self.width))
         for begin in range(0, self.count, step):
+            _require_bounded_chunks(self, begin, min(begin + step, self.count))
             block: NDArray[np.uint8] = self.dataset[begin : begin + step]
             yield block.reshape(-1, self.height, self.width)
 
@@ -59,8 +67,9 @@ def open_patches(path: Path) -> Iterator[Patches]:
     try:
         with h5py.File(path) as file:
             dataset = file["patches"]
-            patches = Patches(*_shape(path, dataset), dataset)
+            patches = Patches(path, *_shape(path, dataset), dataset)
             _require_stored_here(path, file, patches)
+            _require_known_filters(patches)
             yield patches
     except (OSError, KeyError, RuntimeError) as error:
         raise TersenseError(f"{path} is not an HDF5 file with a dataset `patches`") from error
@@ -78,6 +87,59 @@ def _require_stored_here(path: Path, file: Any, patches: Patches) -> None:
             f"{path}: `patches` claims {size:,} bytes in chunks of {chunk:,}, but {stored:,} are "
             "stored; no compression makes this of images"
         )
+
+
+def _filters(dataset: Any) -> list[int]:
+    """Return the numbers of the filters that the chunks of a dataset went through."""
+    made = dataset.id.get_create_plist()
+    return [made.get_filter(number)[0] for number in range(made.get_nfilters())]
+
+
+def _require_known_filters(patches: Patches) -> None:
+    """Refuse filters that may make anything of a chunk, or that are stacked to do so."""
+    filters = _filters(patches.dataset)
+    stacked = len(set(filters)) < len(filters) or {_DEFLATE, _LZF} <= set(filters)
+    if stacked or not set(filters) <= {_DEFLATE, _LZF, _SHUFFLE, _CHECKSUM}:
+        raise TersenseError(
+            f"{patches.path}: `patches` must be stored plainly, with gzip or with lzf, got the "
+            f"filters {filters}; write it anew"
+        )
+
+
+def _require_bounded_chunks(patches: Patches, begin: int, end: int) -> None:
+    """Refuse chunks, of patches from `begin` to `end`, that unpack to more than a chunk holds.
+
+    libhdf5 takes as much memory as a chunk unpacks to, whatever it should hold.
+    """
+    dataset, filters = patches.dataset, _filters(patches.dataset)
+    if not {_DEFLATE, _LZF} & set(filters):
+        return
+    chunk, most = dataset.chunks, math.prod(dataset.chunks) + _CHECKSUM_BYTES
+    places = [range(begin - begin % chunk[0], end, chunk[0])]
+    places += [range(0, n, c) for n, c in zip(dataset.shape[1:], chunk[1:], strict=True)]
+    for place in itertools.product(*places):
+        stored = dataset.id.get_chunk_info_by_coord(place)
+        if stored.byte_offset is None:
+            continue  # never written: zeros
+        if _LZF in filters:
+            bounded = stored.size * _LZF_EXPANSION <= _LARGEST_CHUNK
+        else:
+            skipped = stored.filter_mask >> filters.index(_DEFLATE) & 1
+            bounded = bool(skipped) or _inflates_to(dataset, place, most)
+        if not bounded:
+            raise TersenseError(
+                f"{patches.path}: a chunk of `patches` has {stored.size:,} bytes and does not "
+                f"unpack to {most:,}; the file is damaged"
+            )
+
+
+def _inflates_to(dataset: Any, place: tuple[int, ...], most: int) -> bool:
+    """Tell whether a chunk unpacks to so many bytes at most, without unpacking more."""
+    try:
+        content = dataset.id.read_direct_chunk(place)[1]
+        return len(zlib.decompressobj().decompress(content, most + 1)) <= most
+    except zlib.error:
+        return False
 
 
 def _shape(path: Path, dataset: Any) -> tuple[int, int, int]:

@@ -72,12 +72,7 @@ def read_model(path: str | Path, device: str | torch.device = "cpu") -> Imager:
             content = json.loads((file.metadata() or {})["tersense"])
             _require_known_format(content)
             description = build("model", _Description, content)
-            entries = math.prod(file.get_slice("phi").get_shape())
-            if entries > MAX_ENTRIES:
-                raise TersenseError(f"Φ must have at most {MAX_ENTRIES:,} entries, got {entries:,}")
-            # Copies: the file may be replaced or cut short while the model is in use.
-            tensors = {key: file.get_tensor(key).clone() for key in file.keys()}  # noqa: SIM118
-        return _build(description, tensors, device)
+            return _build(description, file, device)
     except TersenseError as error:
         raise TersenseError(f"{path}: {error}") from error
     except KeyError as error:
@@ -99,18 +94,21 @@ def _require_known_format(content: Any) -> None:
         )
 
 
-def _build(
-    description: _Description, tensors: dict[str, Tensor], device: str | torch.device
-) -> Imager:
-    patterns = Patterns(tensors.pop("phi").numpy(), description.stride)
+def _build(description: _Description, file: Any, device: str | torch.device) -> Imager:
+    """Take from an open file what belongs there; no tensor is read before its shape is known."""
+    entries = math.prod(file.get_slice("phi").get_shape())
+    if entries > MAX_ENTRIES:
+        raise TersenseError(f"Φ must have at most {MAX_ENTRIES:,} entries, got {entries:,}")
+    # Copies: the file may be replaced or cut short while the model is in use.
+    patterns = Patterns(file.get_tensor("phi").clone().numpy(), description.stride)
     if not patterns.nonzeros:
         raise TersenseError("Φ must have entries that are not zero; this one measures nothing")
-    alpha = tensors.pop("alpha")
-    right = alpha.shape == (len(patterns),) and alpha.is_floating_point()
-    if not right or not alpha.float().isfinite().all():
+    shape = tuple(file.get_slice("alpha").get_shape())
+    alpha = file.get_tensor("alpha").clone() if shape == (len(patterns),) else None
+    if alpha is None or not alpha.is_floating_point() or not alpha.float().isfinite().all():
         raise TersenseError(
-            f"alpha must be {len(patterns)} finite real numbers, got {alpha.dtype} of shape "
-            f"{tuple(alpha.shape)}"
+            f"alpha must be {len(patterns)} finite real numbers, got "
+            f"{file.get_slice('alpha').get_dtype()} of shape {shape}"
         )
     reconstructor = build_reconstructor(
         description.reconstructor,
@@ -119,7 +117,7 @@ def _build(
         len(patterns),
         on_meta=True,
     )
-    _take_weights(reconstructor, tensors)
+    _take_weights(reconstructor, file)
     # Convolutions are faster with the channels of a pixel side by side.
     reconstructor.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return Imager(
@@ -128,20 +126,21 @@ def _build(
     )  # fmt: skip
 
 
-def _take_weights(reconstructor: Reconstructor, tensors: dict[str, Tensor]) -> None:
+def _take_weights(reconstructor: Reconstructor, file: Any) -> None:
     """Give a reconstructor on the meta device its weights, if they are exactly the right ones."""
     expected = reconstructor.state_dict()
-    if set(tensors) != {_WEIGHTS + key for key in expected}:
+    if set(file.keys()) != {"phi", "alpha", *(_WEIGHTS + key for key in expected)}:
         raise TersenseError("the weights are not those of the named reconstructor")
     weights = {}
     for key, wanted in expected.items():
-        found = tensors[_WEIGHTS + key]
-        if found.shape != wanted.shape or found.is_floating_point() != wanted.is_floating_point():
+        shape = tuple(file.get_slice(_WEIGHTS + key).get_shape())
+        found = file.get_tensor(_WEIGHTS + key) if shape == wanted.shape else None
+        if found is None or found.is_floating_point() != wanted.is_floating_point():
             raise TersenseError(
-                f"weight {key} is {found.dtype} of shape {tuple(found.shape)}, "
-                f"not {wanted.dtype} of {tuple(wanted.shape)}"
+                f"weight {key} must be {wanted.dtype} of shape {tuple(wanted.shape)}, got "
+                f"{file.get_slice(_WEIGHTS + key).get_dtype()} of {shape}"
             )
-        weights[key] = found.to(wanted.dtype)
+        weights[key] = found.to(wanted.dtype, copy=True)
         if not weights[key].isfinite().all():
             raise TersenseError(f"weight {key} holds NaN or Inf; the file is damaged")
     reconstructor.load_state_dict(weights, assign=True)
