@@ -81,12 +81,22 @@ def read_image(
 
 
 def decode_image(
-    path: str | Path, max_pixels: int | None = None, depth: int | None = None
+    path: str | Path,
+    max_pixels: int | None = None,
+    depth: int | None = None,
+    max_aspect: int | None = None,
 ) -> tuple[ImageArray, str]:
-    """Read an image as `read_image` does; return it, and what was lost, or an empty text."""
+    """Read an image as `read_image` does; return it, and what was lost, or an empty text.
+
+    Args:
+        path: The file.
+        max_pixels: As in `read_image`.
+        depth: As in `read_image`.
+        max_aspect: Refuse images that are more than so many times as long as wide, likewise.
+    """
     if depth is not None and not 8 <= depth <= 16:
         raise TersenseError(f"depth must be from 8 to 16 bits per pixel, got {depth}")
-    with _opened(path, max_pixels) as image:
+    with _opened(path, max_pixels, max_aspect) as image:
         depth = depth or _stated_depth(image)
         pixels, notes = _to_8_bit(ImageOps.exif_transpose(image), depth)
         if "A" in image.getbands() or "transparency" in image.info:
@@ -163,7 +173,9 @@ def require_image_suffix(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _opened(path: str | Path, max_pixels: int | None = None) -> Iterator[Image.Image]:
+def _opened(
+    path: str | Path, max_pixels: int | None = None, max_aspect: int | None = None
+) -> Iterator[Image.Image]:
     """Open an image; whatever a damaged file does becomes one clear error."""
     if not Path(path).is_file():
         raise TersenseError(f"no such image: {path}")
@@ -173,6 +185,11 @@ def _opened(path: str | Path, max_pixels: int | None = None) -> Iterator[Image.I
                 raise TersenseError(
                     f"it has {image.width}×{image.height} pixels, more than {max_pixels:,}; "
                     "make it smaller"
+                )
+            if max_aspect and max(image.size) > max_aspect * min(image.size):
+                raise TersenseError(
+                    f"it has {image.width}×{image.height} pixels, one side more than {max_aspect} "
+                    "times as long as the other; crop it"
                 )
             raw = str(image.tile[0][3]) if image.tile else ""  # how Pillow will read the pixels
             image.load()
