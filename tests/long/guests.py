@@ -1,6 +1,6 @@
 """Guests of the web page: they send what people send, good and bad, as a browser does.
 
-upload ──▶ take (the page remembers it) ──▶ show, by the queue ──▶ files to download
+upload ──▶ take (no sample is picked) ──▶ show, by the queue ──▶ files to download
 """
 
 import io
@@ -15,7 +15,8 @@ import numpy as np
 from PIL import Image
 from skimage import data
 
-from tersense.app.state import MAX_BYTES, Shelf, read_upload
+from tersense.app.state import Shelf
+from tersense.app.uploads import MAX_BYTES, read_upload
 from tersense.io.images import read_image
 from tersense.measurements.measurements import Measurements
 
@@ -59,7 +60,7 @@ class Page:
             answer = self._http.post("/run/predict", json=asked)
             if answer.status_code != 200:
                 return [], answer.json()["error"]
-        given = [None, request.family, request.rate]
+        given = [upload, None, request.family, request.rate]
         asked = {"fn_index": self._show, "data": given, "session_hash": session}
         self._http.post("/queue/join", json=asked).raise_for_status()
         output = self._wait(session)

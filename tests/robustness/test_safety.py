@@ -23,7 +23,7 @@ from safetensors.torch import load_file, save_file
 
 import tersense
 from conftest import build_small_imager
-from tersense.app.page import _folder_for_guests
+from tersense.app.server import folder_for_guests
 from tersense.cli.program import main
 from tersense.io.files import MAX_TEXT, folder_written_whole, read_text, written_whole
 from tersense.io.images import read_image, write_image
@@ -230,7 +230,7 @@ def test_files_in_the_making_are_removed_whatever_happens(tmp_path, error):
 
 
 def test_images_of_guests_are_private_and_do_not_stay():
-    with _folder_for_guests() as folder:
+    with folder_for_guests() as folder:
         assert permissions(folder) == 0o700
         (folder / "upload.png").write_bytes(b"private")
     assert not folder.exists()
