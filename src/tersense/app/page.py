@@ -75,7 +75,7 @@ def _show(studio: Studio, path: str, family: str, rate: str) -> tuple[Any, ...]:
 
 def _pick(index: object) -> str:
     """Return the sample that somebody picked; a request may hold anything."""
-    if not isinstance(index, int) or not 0 <= index < len(SAMPLES):
+    if type(index) is not int or not 0 <= index < len(SAMPLES):
         raise _message(f"sample must be a number from 0 to {len(SAMPLES) - 1}; pick another")
     return str(SAMPLES[index])
 
@@ -187,7 +187,8 @@ def build_page(studio: Studio) -> gr.Blocks:
             done.success(None, js=_OFFER, outputs=[tsm, png], **quick)
             # What an earlier wish gives later must not take the place of what this one gave.
             wish(None, cancels=[other for other in works.values() if other is not done])
-    page.queue(default_concurrency_limit=AT_ONCE, max_size=_MAX_WAITING)
+    # Closed: otherwise a plain request would have its image worked on outside of the line.
+    page.queue(default_concurrency_limit=AT_ONCE, max_size=_MAX_WAITING, api_open=False)
     built: gr.Blocks = page
     return built
 

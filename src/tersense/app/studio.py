@@ -28,6 +28,7 @@ VISITS_KEPT = 200  # uploads, results and choices beyond the latest so many go s
 _SECONDS_KEPT = 3600  # of uploads and results
 _SECONDS_SURE = 60  # but nobody who waits in line loses an image, however many others come
 _BYTES_KEPT = 2**31  # unless they fill the disk
+_SECONDS_TO_DECODE = 15  # which takes one or two
 _SECONDS_TO_CLOSE = 10
 _USUAL_RATE = "25 %"  # of the default model
 
@@ -118,7 +119,8 @@ class Studio:
                 deadline.check()
                 imager = self.shelf[family][rate]
                 stride = imager.patterns.stride
-                image, note = decoder.read(path, self.max_pixels, stride, deadline.left)
+                seconds = min(_SECONDS_TO_DECODE, deadline.left)
+                image, note = decoder.read(path, self.max_pixels, stride, seconds)
                 done = capture(imager, image)
                 deadline.check()
                 return Results(done, note, self._write(path.stem, done))
