@@ -2,7 +2,7 @@
 
 import os
 import re
-import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -14,7 +14,7 @@ import httpx
 import numpy as np
 import pytest
 from PIL import Image
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 from skimage import data
 
 import tersense.app.studio
@@ -56,6 +56,19 @@ def test_models_that_differ_in_rate_only_are_one_family_and_the_default_comes_fi
     ]
     assert Studio(shelf, tmp_path, 1).rates("lapped", "")[1] == "25 %"
     assert list(shelf["flex"]) == ["0.98 %", "3.9 %", "10 %", "25 %", "30 %", "50 %"]
+
+
+def test_a_model_for_any_rate_is_offered_at_the_rates_that_its_windows_allow(
+    tmp_path, small_imager
+):
+    for stride, expected in (
+        (8, ["3.1 %", "9.4 %", "25 %"]),
+        (2, ["25 %", "50 %", "4e+02 %"]),
+    ):
+        patterns = Patterns(small_imager.phi[:, :stride, :stride] | 1, stride)
+        write_model(tmp_path / "mine.safetensors", Imager.untrained(patterns, name="mine"))
+        shelf = stock_shelf([str(tmp_path / "mine.safetensors")])
+        assert {name: list(rates) for name, rates in shelf.items()} == {"mine": expected}
 
 
 def test_every_built_in_family_says_what_it_is_for():
@@ -241,23 +254,17 @@ def address(tmp_path_factory):
                "-m", "paper-r25", "--port", str(port), "--pixels", "20000"]  # fmt: skip
     home = tmp_path_factory.mktemp("server")
     surroundings = {**os.environ, "TMPDIR": str(home)}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=surroundings) as server:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=surroundings
+    ) as server:
         assert server.stdout
         line = server.stdout.readline()
         assert f"http://127.0.0.1:{port}" in line
         yield f"http://127.0.0.1:{port}/"
         server.terminate()
+        assert server.communicate(timeout=60)[1] == "tersense: interrupted\n"
+    assert server.returncode == 128 + signal.SIGTERM
     assert not [path for path in home.rglob("*") if path.is_file()]  # nobody's images stay
-
-
-@pytest.fixture(scope="module")
-def browser():
-    program = shutil.which("chromium") or shutil.which("chromium-browser")
-    assert program, "the page is tested in Chromium: apt-get install chromium"
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 def test_a_file_that_is_too_large_is_refused_by_the_server(address):

@@ -51,7 +51,7 @@ def many_scans(count: int) -> bytes:
 @functools.cache
 def bad_files() -> list[tuple[str, bytes, str]]:
     """Return name, content and a part of the refusal."""
-    profile = chunk(b"iCCP", b"x\0\0" + zlib.compress(bytes(100 * 2**20), 9))
+    profile = chunk(b"iCCP", b"x\0\0" + zlib.compress(bytes(40 * 2**20)))
     texts = b"".join(
         chunk(b"zTXt", b"%d\0\0" % n + zlib.compress(bytes(2**20 - 1))) for n in range(70)
     )

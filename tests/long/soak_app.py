@@ -6,6 +6,7 @@ Example: python -m long.soak_app --requests 5000
 import argparse
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -92,7 +93,8 @@ def server(models: list[str], home: Path, *options: str) -> Iterator[tuple[str, 
         try:
             yield f"http://127.0.0.1:{port}/", program.pid
         finally:
-            program.terminate()
+            program.send_signal(signal.SIGINT)
+    assert program.returncode == 128 + signal.SIGINT
 
 
 def _look(pid: int, home: Path) -> Sample:

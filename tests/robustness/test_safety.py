@@ -23,7 +23,7 @@ from safetensors.torch import load_file, save_file
 
 import tersense
 from conftest import build_small_imager
-from tersense.app.server import folder_for_guests
+from tersense.app.folder import folder_for_guests
 from tersense.cli.program import main
 from tersense.io.files import MAX_TEXT, folder_written_whole, read_text, written_whole
 from tersense.io.images import read_image, write_image

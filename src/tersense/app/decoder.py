@@ -53,20 +53,27 @@ class Decoder:
             return np.frombuffer(pixels, np.uint8).reshape(answer["shape"]), answer["note"]
         except (OSError, json.JSONDecodeError) as error:  # it is gone: by us, or by itself
             ended = late.finished.is_set()
-            reason = f"it takes more than {seconds:.0f} s" if ended else "its decoder failed"
+            reason = f"it takes more than {seconds:g} s" if ended else "its decoder failed"
+            self.close()
             raise TersenseError(f"{path.name} is not a readable image: {reason}") from error
         finally:
             late.cancel()
 
-    def close(self) -> None:
-        """End the process, also in the middle of an image."""
+    def stop(self) -> None:
+        """End the process, also in the middle of an image; any thread may."""
         if self._process:
             self._process.kill()
-            self._process.wait()
-            for pipe in (self._process.stdin, self._process.stdout):
+
+    def close(self) -> None:
+        """End the process when it does nothing, and forget it."""
+        self.stop()
+        if process := self._process:
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
                 with contextlib.suppress(OSError):  # what was not sent any more
                     if pipe:
                         pipe.close()
+            self._process = None
 
 
 def _start() -> "subprocess.Popen[bytes]":

@@ -1,19 +1,15 @@
-"""Serve the page (extra `app`): its address, its private folder, and an end in good order."""
+"""Serve the page (extra `app`): take its address, and end in good order."""
 
 import asyncio
 import contextlib
 import logging
-import os
-import shutil
 import signal
 import socket
-import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
+from tersense.app.folder import folder_for_guests
 from tersense.app.guard import Guard
 from tersense.app.page import build_page, make_theme
 from tersense.app.state import stock_shelf
@@ -31,7 +27,6 @@ import uvicorn  # isort: skip
 _SECONDS_BETWEEN_SWEEPS = 5
 _SECONDS_TO_LEAVE = 2  # for those who are connected when the page ends
 _MAX_CONNECTIONS = 500  # below what a process may usually open
-_FOLDER, _LOCK = "tersense-page-", ".lock"
 _CSS = Path(__file__).with_name("style.css")
 
 
@@ -179,41 +174,3 @@ def _sweeper(studio: Studio, page: gr.Blocks) -> Iterator[None]:
         yield
     finally:
         closed.set()
-
-
-@contextlib.contextmanager
-def folder_for_guests() -> Iterator[Path]:
-    """Yield a folder for uploads and results that nobody else sees and that does not stay.
-
-    What a page that was killed has left is removed. The lock in a folder tells: the system lets go
-    of it when the page ends, however it ends.
-    """
-    folder, lock = _own_folder()
-    _remove_left(folder)
-    os.environ["GRADIO_TEMP_DIR"] = str(folder)
-    try:
-        yield folder
-    finally:
-        del os.environ["GRADIO_TEMP_DIR"]
-        shutil.rmtree(folder, ignore_errors=True)
-        lock.release(force=True)
-
-
-def _own_folder() -> tuple[Path, FileLock]:
-    while True:
-        folder = Path(tempfile.mkdtemp(prefix=_FOLDER)).resolve()
-        lock = FileLock(folder / _LOCK)
-        with contextlib.suppress(OSError):
-            lock.acquire()
-            if (folder / _LOCK).exists():
-                return folder, lock
-        # Another page that starts took it for left, in the moment before it was locked.
-
-
-def _remove_left(own: Path) -> None:
-    for folder in own.parent.glob(f"{_FOLDER}*"):
-        with contextlib.suppress(OSError, Timeout):  # of another user; of a page that is running
-            ours = folder.lstat().st_uid == own.stat().st_uid and not folder.is_symlink()
-            if folder != own and ours and (folder / _LOCK).is_file():
-                with FileLock(folder / _LOCK, timeout=0):
-                    shutil.rmtree(folder, ignore_errors=True)

@@ -50,7 +50,10 @@ def stock_shelf(models: Sequence[str] | None = None) -> Shelf:
 def _at_rates(imager: Imager) -> list[Imager]:
     if not imager.reconstructor.any_rate:
         return [imager]
-    return [*(imager.at_rate(rate) for rate in _RATES if rate < 0.999 * imager.rate), imager]
+    lowest = 0.999 * max(imager.reconstructor.lowest_rate, 1 / imager.patterns.stride**2)
+    lower = [imager.at_rate(rate) for rate in _RATES if lowest < rate < 0.999 * imager.rate]
+    # Of a few patterns, several rates may come to the same number.
+    return list({one.rows: one for one in (*lower, imager)}.values())
 
 
 def explain(family: str, rates: Mapping[str, Imager]) -> str:

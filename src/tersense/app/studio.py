@@ -119,7 +119,7 @@ class Studio:
                 deadline.check()
                 imager = self.shelf[family][rate]
                 stride = imager.patterns.stride
-                seconds = min(_SECONDS_TO_DECODE, deadline.left)
+                seconds = min(_SECONDS_TO_DECODE, round(deadline.left, 1))
                 image, note = decoder.read(path, self.max_pixels, stride, seconds)
                 done = capture(imager, image)
                 deadline.check()
@@ -171,11 +171,14 @@ class Studio:
             return
         self._stopping.set()
         for decoder in self._decoders:
-            decoder.close()
-        end = time.monotonic() + _SECONDS_TO_CLOSE
+            decoder.stop()
+        end, idle = time.monotonic() + _SECONDS_TO_CLOSE, []
         for _ in self._decoders:
             with contextlib.suppress(queue.Empty):
-                self._idle.get(timeout=max(0.0, end - time.monotonic()))
+                idle.append(self._idle.get(timeout=max(0.0, end - time.monotonic())))
+        for decoder in idle:
+            decoder.close()
+            self._idle.put(decoder)  # who comes late is told, not kept waiting
 
 
 def _size(path: Path) -> int:
