@@ -13,12 +13,14 @@ And it tells the browser what the page may do.
 
 import ipaddress
 import json
+import re
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
 from tersense.app.uploads import MAX_BYTES
+from tersense.errors import TersenseError
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -35,6 +37,7 @@ _MAX_JSON = 2**20  # bytes of a request that brings no file
 _MAX_FORM = MAX_BYTES + 2**20  # a file and what is around it
 _OWN_NAMES = {"localhost", "127.0.0.1", "::1"}
 _ANY = {"0.0.0.0", "::", ""}
+_NAME = re.compile(r"(?=.{1,253}$)[a-z0-9_]([a-z0-9_-]{0,62})(\.[a-z0-9_]([a-z0-9_-]{0,62}))*")
 
 # gradio writes its settings into a script and styles into the page, and makes functions of the
 # texts that events run in the browser: hence 'unsafe-inline' and 'unsafe-eval'. Wherever scripts
@@ -131,11 +134,23 @@ class Guard:
         return _hostname(origin) in self._names
 
 
+def require_names(names: Sequence[str]) -> None:
+    """Refuse names that nobody could come by, before anything is done."""
+    for name in names:
+        found = _hostname(f"//{name}")
+        if not found or found != name.lower().strip("[]"):
+            raise TersenseError(
+                f"--allow-host must be a name such as camera.example.org, got {name!r}; leave "
+                "out what is around it"
+            )
+
+
 def _hostname(address: str) -> str:
     try:
-        return (urlsplit(address).hostname or "").rstrip(".")
+        name = (urlsplit(address).hostname or "").rstrip(".")
     except ValueError:  # brackets without an address between
         return ""
+    return name if _is_address(name) or _NAME.fullmatch(name) else ""
 
 
 def _is_address(name: str) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tersense.app.folder import folder_for_guests
-from tersense.app.guard import Guard
+from tersense.app.guard import Guard, require_names
 from tersense.app.page import build_page, make_theme
 from tersense.app.state import stock_shelf
 from tersense.app.studio import VISITS_KEPT, Studio
@@ -48,6 +48,7 @@ def run_app(
         seconds: The most that one image may take.
         names: Under which the page is reached besides its address.
     """
+    require_names(names)
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(found) for found in _bind(host, port)]
         shelf = stock_shelf(models)

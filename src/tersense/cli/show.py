@@ -99,7 +99,7 @@ def serve(
         ),
     ] = 500_000,
     seconds: Annotated[
-        float,
+        int,
         typer.Option("--seconds", metavar="N", min=1, help="The most that one image may take."),
     ] = 120,
     names: Annotated[
