@@ -118,6 +118,17 @@ def test_a_line_of_pixels_is_refused_before_it_is_decoded(tmp_path, refused):
         read_upload(tmp_path / "line.png", 500_000)
 
 
+def test_scans_are_counted_not_what_looks_like_them(tmp_path, refused):
+    """A JPEG of 20 MB in 300,000 scans kept its decoder busy for hours."""
+    comment = encode(attacks.GRAY, "jpeg", progressive=True, comment=1000 * b"\xff\xda")
+    for content in (comment, attacks.many_scans(50)):
+        (tmp_path / "a.jpg").write_bytes(content)
+        read_upload(tmp_path / "a.jpg", 500_000)
+    (tmp_path / "a.jpg").write_bytes(attacks.many_scans(70))
+    with refused("a.jpg: a JPEG must have at most 64 scans"):
+        read_upload(tmp_path / "a.jpg", 500_000)
+
+
 def test_a_decoder_that_does_not_end_is_ended(tmp_path, monkeypatch, refused):
     (tmp_path / "a.png").write_bytes(PHOTO)
     with contextlib.closing(Decoder()) as reader:

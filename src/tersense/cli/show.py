@@ -105,11 +105,12 @@ def serve(
     names: Annotated[
         list[str] | None,
         typer.Option(
-            "--allow-host", metavar="NAME",
+            "--allow-host",
+            metavar="NAME",
             help="Answer to this name as well, such as that of a server in front; may be repeated.",
         ),
     ] = None,
-) -> None:  # fmt: skip
+) -> None:
     """Show a web page: pick or upload an image, sense it, see what comes back.
 
     Only this machine can open the page, and the page asks no other machine for anything. With
