@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from skimage import data
 
 from long.attacks import ATTACKS
-from long.guests import Page, compare, good
+from long.guests import Page, Request, compare, encode, good
 from long.memory import Memory, growth
 from long.soak_app import MAX_PIXELS, server, write_models
 from tersense.app.state import Shelf, stock_shelf
@@ -76,6 +77,18 @@ def siege(
     return waits, seen
 
 
+def warm_up(address: str, shelf: Shelf) -> None:
+    """Have the largest images go through the slowest camera, as many at once as may be.
+
+    Freed memory stays in the process: such a moment, which is rare, would look like a leak.
+    """
+    page, family = Page(address), list(shelf)[-1]
+    photograph = encode(data.astronaut()[:150, :200], "png")
+    request = Request("a.png", photograph, family, list(shelf[family])[-1])
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(page.visit, 16 * [request]))
+
+
 def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description="Hold the web page under attack.")
@@ -89,6 +102,7 @@ def main() -> None:
         shelf = stock_shelf(models)
         began = time.monotonic()
         with server(models, home, "--host", "0.0.0.0") as (address, pid):
+            warm_up(address, shelf)
             waits, seen = siege(address, shelf, wanted.good, wanted.hostile, lambda: Memory.of(pid))
         left = [path for path in home.rglob("*") if path.is_file()]
     waits.sort()
@@ -99,7 +113,8 @@ def main() -> None:
     for kind in ("resident", "own"):
         values = [getattr(memory, kind) for memory in seen]
         print(f"{kind} memory: {[round(value) for value in values]} MiB, {growth(values):+.1%}")
-        assert growth(values) < 0.05, f"{kind} memory grew"
+    for kind in ("resident", "own"):
+        assert growth([getattr(memory, kind) for memory in seen]) < 0.05, f"{kind} memory grew"
     assert len(waits) == wanted.good
     assert waits[-1] < 30
     assert not left, f"the server left {left[:3]}"
