@@ -44,16 +44,24 @@ UNSAFE_CALLS = {"eval", "exec", "compile", "__import__", "torch.load", "os.syste
                 "yaml.load", "np.fromfile"}  # fmt: skip
 
 
+# The page starts the process that decodes uploads: ourselves, with a fixed line of Python.
+STARTS = {"decoder": "[sys.executable, '-P', '-c', _START]"}
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
 def test_nothing_unpickles_or_runs_what_it_reads(path):
+    unsafe = UNSAFE_MODULES - ({"subprocess"} if path.stem in STARTS else set())
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            assert not {alias.name.split(".")[0] for alias in node.names} & UNSAFE_MODULES
+            assert not {alias.name.split(".")[0] for alias in node.names} & unsafe
         if isinstance(node, ast.ImportFrom):
             assert (node.module or "").split(".")[0] not in UNSAFE_MODULES
         if isinstance(node, ast.Call):
             name = ast.unparse(node.func)
             assert name not in UNSAFE_CALLS, f"line {node.lineno}"
+            if name.startswith("subprocess."):
+                assert name == "subprocess.Popen"
+                assert ast.unparse(node.args[0]) == STARTS[path.stem]
             if name in ("np.load", "numpy.load"):
                 allowed = {k.arg: ast.unparse(k.value) for k in node.keywords}["allow_pickle"]
                 assert allowed == "False"
