@@ -11,6 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +31,7 @@ _SECONDS_SURE = 60  # but nobody who waits in line loses an image, however many 
 _BYTES_KEPT = 2**31  # unless they fill the disk
 _SECONDS_TO_DECODE = 15  # which takes one or two
 _SECONDS_TO_CLOSE = 10
+_CLOSING = "the page is being closed; come back later"
 _USUAL_RATE = "25 %"  # of the default model
 
 
@@ -57,7 +59,7 @@ class Deadline(TorchFunctionMode):
     def check(self) -> None:
         """Raise an error if the time is over."""
         if self._stopping.is_set():
-            raise TersenseError("the page is being closed; come back later")
+            raise TersenseError(_CLOSING)
         if self.left < 0:
             raise TersenseError(
                 f"this takes more than {self._seconds:g} s here; send a smaller image, or choose "
@@ -100,6 +102,7 @@ class Studio:
         self.seconds = seconds
         self.furniture: set[Path] = set()
         self._stopping = threading.Event()
+        self._threads = ThreadPoolExecutor(AT_ONCE)
         self._decoders = [Decoder() for _ in range(AT_ONCE)]
         self._idle: queue.SimpleQueue[Decoder] = queue.SimpleQueue()
         for decoder in self._decoders:
@@ -112,6 +115,12 @@ class Studio:
 
     def work(self, path: Path, family: str, rate: str) -> Results:
         """Sense and reconstruct an image, and write what came of it, within the time limit."""
+        if self._stopping.is_set():
+            raise TersenseError(_CLOSING)
+        # Always the same threads: each that has ever computed keeps memory of its own.
+        return self._threads.submit(self._work, path, family, rate).result()
+
+    def _work(self, path: Path, family: str, rate: str) -> Results:
         self._touch(path)
         decoder = self._idle.get()
         try:
@@ -170,6 +179,7 @@ class Studio:
         if self._stopping.is_set():
             return
         self._stopping.set()
+        self._threads.shutdown(wait=False)
         for decoder in self._decoders:
             decoder.stop()
         end, idle = time.monotonic() + _SECONDS_TO_CLOSE, []
