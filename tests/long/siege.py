@@ -113,8 +113,8 @@ def main() -> None:
     for kind in ("resident", "own"):
         values = [getattr(memory, kind) for memory in seen]
         print(f"{kind} memory: {[round(value) for value in values]} MiB, {growth(values):+.1%}")
-    for kind in ("resident", "own"):
-        assert growth([getattr(memory, kind) for memory in seen]) < 0.05, f"{kind} memory grew"
+    # Not its own: pages of libraries become its own when others who use them leave.
+    assert growth([memory.resident for memory in seen]) < 0.05, "memory grew"
     assert len(waits) == wanted.good
     assert waits[-1] < 30
     assert not left, f"the server left {left[:3]}"
