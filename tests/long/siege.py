@@ -105,6 +105,7 @@ def main() -> None:
             warm_up(address, shelf)
             waits, seen = siege(address, shelf, wanted.good, wanted.hostile, lambda: Memory.of(pid))
         left = [path for path in home.rglob("*") if path.is_file()]
+    assert not left, f"the server left {left[:3]}"
     waits.sort()
     print(f"answered: {len(waits)} of {wanted.good}, in {time.monotonic() - began:.0f} s")
     print(f"refused as they should be: {wanted.hostile}")
@@ -117,7 +118,6 @@ def main() -> None:
     assert growth([memory.resident for memory in seen]) < 0.05, "memory grew"
     assert len(waits) == wanted.good
     assert waits[-1] < 30
-    assert not left, f"the server left {left[:3]}"
 
 
 if __name__ == "__main__":
