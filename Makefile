@@ -5,7 +5,7 @@
 # make mutants   changes ternary, sensing and measurements in every small way; a test should notice
 # make kills     kills a training run 50 times, resumes it and compares (about 15 minutes)
 # make fuzz      feeds 100,000 damaged files to everything that reads files (about 20 minutes)
-# make soak      holds the page and the batch commands under load: 5,000 requests and images
+# make soak      holds the page and the batch commands under load, and the page under attack
 # make audit     looks up the pinned dependencies in the advisory database (needs the network)
 # make locks     writes the locks (needs the network), after a change of constraints.txt or pyproject.toml
 # make docs      writes the reference pages and builds the documentation to site/
@@ -55,6 +55,7 @@ mutants: .venv/.mutants
 
 soak: .venv/.test
 	PYTHONPATH=tests $(BIN)/python -m long.soak_app --requests 5000
+	PYTHONPATH=tests $(BIN)/python -m long.siege --good 2000 --hostile 200
 	PYTHONPATH=tests $(BIN)/python -m long.soak_batch --pictures 5000
 
 fuzz: .venv/.test

@@ -52,10 +52,12 @@ ASKED_FOR = {"model", "models", "quick", "train_folder", "test_folders"}
 # A folder of inputs goes with a folder for results.
 FOR_FOLDERS = {"sense": {"out": "new"}, "reconstruct": {"out": "new"}}
 
-# Values that look bad and are not: 0 switches something off, and some numbers may be any size.
+# Values that look bad and are not: 0 switches something off, some numbers may be any size, and
+# some names nobody knows.
 FINE = {
     "zero": {"noise", "seed", "seconds"},
     "huge": {"seed", "seconds", "count", "most", "max_pixels", "epochs", "columns"},
+    "unknown": {"names"},
 }
 
 
@@ -159,8 +161,10 @@ def bad_values(command: Command, parameter: Parameter) -> dict[str, str]:
     if parameter.kind is tuple:
         return {"too few": "1|2", "words": "a|b|c|d", "negative": "-1|-1|2|2", "zero": "0|0|0|0",
                 "huge": f"0|0|{10**30}|{10**30}", "not whole": "0|0|1.5|2"}  # fmt: skip
-    return {"unknown": "no-such-thing", "empty": "", "control characters": "a\nb\x1b[31m",
-            "long": "x" * 5000, "a number": "-1"}  # fmt: skip
+    return _without_fine(parameter, {
+        "unknown": "no-such-thing", "empty": "", "control characters": "a\nb\x1b[31m",
+        "long": "x" * 5000, "a number": "-1",
+    })  # fmt: skip
 
 
 def _bad_numbers(parameter: Parameter) -> dict[str, str]:
@@ -170,6 +174,10 @@ def _bad_numbers(parameter: Parameter) -> dict[str, str]:
         values |= {"infinite": "inf", "minus infinite": "-inf", "overflowing": "1e999"}
     else:
         values |= {"not whole": "1.5", "longer than Python converts": "9" * 5000}
+    return _without_fine(parameter, values)
+
+
+def _without_fine(parameter: Parameter, values: dict[str, str]) -> dict[str, str]:
     return {what: value for what, value in values.items()
             if parameter.name not in FINE.get(what, ())}  # fmt: skip
 

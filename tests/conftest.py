@@ -1,8 +1,10 @@
 """What several tests share."""
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import numpy as np
 import pytest
@@ -69,3 +71,15 @@ def small_imager() -> Imager:
 @pytest.fixture(scope="session")
 def make_imager() -> Callable[..., Imager]:
     return build_small_imager
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    assert program, "the page is tested in Chromium: apt-get install chromium"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()

@@ -2,7 +2,7 @@
 
 import os
 import re
-import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -10,19 +10,20 @@ import threading
 import time
 from urllib.parse import urlsplit
 
-import gradio as gr
 import httpx
 import numpy as np
 import pytest
 from PIL import Image
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 from skimage import data
 
-import tersense.app.page
-import tersense.app.state
-from tersense.app.page import SAMPLES, Studio
-from tersense.app.state import capture, explain, read_upload, stock_shelf
+import tersense.app.studio
+import tersense.app.uploads
+from tersense.app.state import capture, explain, stock_shelf
+from tersense.app.studio import SAMPLES, Studio
+from tersense.app.uploads import read_upload
 from tersense.cli.program import main
+from tersense.errors import TersenseError
 from tersense.evaluation.metrics import psnr
 from tersense.io.images import read_image, write_image
 from tersense.measurements.measurements import Measurements
@@ -38,7 +39,9 @@ SHOWN = "#figures dd, #cards dd, #again img, #wrong img, #patterns img, #measure
 def studio(tmp_path, small_imager):
     results = tmp_path / "results"
     results.mkdir()
-    return Studio({"small": {"25 %": small_imager}}, results, max_pixels=10_000)
+    studio = Studio({"small": {"25 %": small_imager}}, results, max_pixels=10_000)
+    yield studio
+    studio.close()
 
 
 def test_models_that_differ_in_rate_only_are_one_family_and_the_default_comes_first(tmp_path):
@@ -53,6 +56,19 @@ def test_models_that_differ_in_rate_only_are_one_family_and_the_default_comes_fi
     ]
     assert Studio(shelf, tmp_path, 1).rates("lapped", "")[1] == "25 %"
     assert list(shelf["flex"]) == ["0.98 %", "3.9 %", "10 %", "25 %", "30 %", "50 %"]
+
+
+def test_a_model_for_any_rate_is_offered_at_the_rates_that_its_windows_allow(
+    tmp_path, small_imager
+):
+    for stride, expected in (
+        (8, ["3.1 %", "9.4 %", "25 %"]),
+        (2, ["25 %", "50 %", "4e+02 %"]),
+    ):
+        patterns = Patterns(small_imager.phi[:, :stride, :stride] | 1, stride)
+        write_model(tmp_path / "mine.safetensors", Imager.untrained(patterns, name="mine"))
+        shelf = stock_shelf([str(tmp_path / "mine.safetensors")])
+        assert {name: list(rates) for name, rates in shelf.items()} == {"mine": expected}
 
 
 def test_every_built_in_family_says_what_it_is_for():
@@ -112,11 +128,11 @@ def test_bytes_pixels_and_damage_are_refused_without_the_servers_paths(
         read_upload(tmp_path / "half.png", 10**6)
     with refused("bomb.png"):
         read_upload(tmp_path / "bomb.png", 10**6)
-    monkeypatch.setattr(tersense.app.state, "MAX_PIXELS", 1999)
+    monkeypatch.setattr(tersense.app.uploads, "MAX_PIXELS", 1999)
     with refused("photo.png: it has 50×40 pixels", "1,999"):
         read_upload(tmp_path / "photo.png", 10**6)
-    monkeypatch.setattr(tersense.app.state, "MAX_BYTES", 100)
-    with pytest.raises(tersense.app.state.TersenseError) as caught:
+    monkeypatch.setattr(tersense.app.uploads, "MAX_BYTES", 100)
+    with pytest.raises(TersenseError) as caught:
         read_upload(tmp_path / "photo.png", 10**6)
     assert str(tmp_path) not in str(caught.value)
 
@@ -149,16 +165,15 @@ def test_the_counts_are_those_of_the_image(small_imager):
 
 def test_a_broken_upload_becomes_a_message_on_the_page(studio, tmp_path):
     (tmp_path / "broken.png").write_bytes(b"\x89PNG nothing")
-    with pytest.raises(gr.Error, match=r"broken\.png is not a readable image") as caught:
-        studio.show(str(tmp_path / "broken.png"), "small", "25 %")
-    assert str(tmp_path) not in caught.value.message
+    with pytest.raises(TersenseError, match=r"^broken\.png is not a readable image"):
+        studio.work(tmp_path / "broken.png", "small", "25 %")
 
 
 def test_sheets_let_the_background_of_the_page_through(studio, tmp_path):
     write_image(tmp_path / "photo.png", data.astronaut()[:40, :50])
-    *_, patterns, measured, _, _ = studio.show(str(tmp_path / "photo.png"), "small", "25 %")
-    for sheet in (patterns, measured):  # white paper would be a gap on a dark page
-        with Image.open(sheet) as image:
+    files = studio.work(tmp_path / "photo.png", "small", "25 %").files
+    for sheet in ("patterns", "measurements"):  # white paper would be a gap on a dark page
+        with Image.open(files[sheet]) as image:
             assert image.mode == "RGBA"
 
 
@@ -171,7 +186,7 @@ def test_people_at_once_get_their_own_images(studio, tmp_path):
         paths.append(path)
 
     def visit(path):
-        results[path] = studio.show(str(path), "small", "25 %")
+        results[path] = studio.work(path, "small", "25 %").files
 
     guests = [threading.Thread(target=visit, args=(path,)) for path in paths]
     for guest in guests:
@@ -179,11 +194,11 @@ def test_people_at_once_get_their_own_images(studio, tmp_path):
     for guest in guests:
         guest.join()
     for path in paths:
-        (original, again), *_, tsm, png = results[path]
-        np.testing.assert_array_equal(read_image(original), read_image(path))
-        imager = studio.shelf["small"]["25 %"]
-        np.testing.assert_array_equal(read_image(png), imager.reconstruct(Measurements.load(tsm)))
-        assert again == png
+        files = results[path]
+        np.testing.assert_array_equal(read_image(files["original"]), read_image(path))
+        y = Measurements.load(files["tsm"])
+        again = studio.shelf["small"]["25 %"].reconstruct(y)
+        np.testing.assert_array_equal(read_image(files["reconstruction"]), again)
 
 
 def leave(folder, seconds_ago):
@@ -201,24 +216,24 @@ def test_what_is_old_goes_and_what_is_looked_at_stays(studio):
         for name, seconds in [("sample", 9000), ("old", 4000), ("seen", 4000), ("new", 10)]
     )
     studio.furniture = {sample}
-    studio.show(str(seen / "photo.png"), "small", "25 %")
+    studio.work(seen / "photo.png", "small", "25 %")
     studio.sweep()
     assert [path.exists() for path in (sample, old, seen, new)] == [True, False, True, True]
 
 
 def test_only_the_latest_visits_are_kept(studio, monkeypatch):
-    monkeypatch.setattr(tersense.app.page, "_VISITS_KEPT", 3)
+    monkeypatch.setattr(tersense.app.studio, "VISITS_KEPT", 3)
     refused = studio.folder / "tmpabc"  # what gradio leaves of an upload that is too large
     refused.write_bytes(b"half")
-    os.utime(refused, (time.time() - 60,) * 2)
-    visits = [leave(studio.folder / f"{number}", 50 - number) for number in range(6)]
+    os.utime(refused, (time.time() - 160,) * 2)
+    visits = [leave(studio.folder / f"{number}", 150 - number) for number in range(6)]
     studio.sweep()
     assert [path.exists() for path in (refused, *visits)] == [False] * 4 + [True] * 3
 
 
 def test_an_upload_that_is_gone_is_asked_for_again(studio, tmp_path):
-    with pytest.raises(gr.Error, match=r"^'photo\.png is kept for a while only; upload it again"):
-        studio.show(str(tmp_path / "photo.png"), "small", "25 %")
+    with pytest.raises(TersenseError, match=r"^photo\.png is kept for a while only; upload it ag"):
+        studio.work(tmp_path / "photo.png", "small", "25 %")
 
 
 def test_a_taken_port_is_one_line(capsys, tmp_path, small_imager):
@@ -239,28 +254,22 @@ def address(tmp_path_factory):
                "-m", "paper-r25", "--port", str(port), "--pixels", "20000"]  # fmt: skip
     home = tmp_path_factory.mktemp("server")
     surroundings = {**os.environ, "TMPDIR": str(home)}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=surroundings) as server:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=surroundings
+    ) as server:
         assert server.stdout
         line = server.stdout.readline()
         assert f"http://127.0.0.1:{port}" in line
         yield f"http://127.0.0.1:{port}/"
         server.terminate()
+        assert server.communicate(timeout=60)[1] == "tersense: interrupted\n"
+    assert server.returncode == 128 + signal.SIGTERM
     assert not [path for path in home.rglob("*") if path.is_file()]  # nobody's images stay
-
-
-@pytest.fixture(scope="module")
-def browser():
-    program = shutil.which("chromium") or shutil.which("chromium-browser")
-    assert program, "the page is tested in Chromium: apt-get install chromium"
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 def test_a_file_that_is_too_large_is_refused_by_the_server(address):
     # Not only by the page: anybody can send a request.
-    too_large = bytes(tersense.app.state.MAX_BYTES + 2**20)
+    too_large = bytes(tersense.app.uploads.MAX_BYTES + 2**20)
     answer = httpx.post(f"{address}gradio_api/upload", files={"files": ("a.png", too_large)})
     assert answer.status_code == 413
     answer = httpx.post(f"{address}gradio_api/upload", files={"files": ("a.png", b"small")})

@@ -1,6 +1,6 @@
 """Guests of the web page: they send what people send, good and bad, as a browser does.
 
-upload ──▶ take (the page remembers it) ──▶ show, by the queue ──▶ files to download
+upload ──▶ take (no sample is picked) ──▶ show, by the queue ──▶ files to download
 """
 
 import io
@@ -15,7 +15,8 @@ import numpy as np
 from PIL import Image
 from skimage import data
 
-from tersense.app.state import MAX_BYTES, Shelf, read_upload
+from tersense.app.state import Shelf
+from tersense.app.uploads import MAX_BYTES, read_upload
 from tersense.io.images import read_image
 from tersense.measurements.measurements import Measurements
 
@@ -36,11 +37,10 @@ class Page:
     """The page, as the program in a browser uses it."""
 
     def __init__(self, address: str) -> None:
+        self.address = address
         self._http = httpx.Client(base_url=f"{address}gradio_api", timeout=60)
         page = httpx.get(f"{address}config").json()
-        functions = {row["api_name"]: row["id"] for row in page["dependencies"]}
-        self._take, self._show = functions["take"], functions["show_2"]
-        self._offer = functions["offer"]
+        self.functions = {row["api_name"]: row["id"] for row in page["dependencies"]}
 
     def visit(self, request: Request) -> tuple[list[Any], str]:
         """Return what the page shows, or why it refused."""
@@ -52,18 +52,29 @@ class Page:
         upload = {"path": answer.json()[0], "orig_name": request.name,
                   "meta": {"_type": "gradio.FileData"}}  # fmt: skip
         for function, given in (
-            (self._take, [upload]),
-            (self._offer, [request.family, request.rate]),
+            ("take", [upload]),
+            ("offer", [request.family, request.rate]),
         ):
-            asked = {"fn_index": function, "data": given, "session_hash": session}
-            answer = self._http.post("/run/predict", json=asked)
+            answer = self.run(function, given, session)
             if answer.status_code != 200:
                 return [], answer.json()["error"]
-        given = [None, request.family, request.rate]
-        asked = {"fn_index": self._show, "data": given, "session_hash": session}
-        self._http.post("/queue/join", json=asked).raise_for_status()
+        given = [upload, None, request.family, request.rate]
+        self.join(given, session).raise_for_status()
         output = self._wait(session)
         return output.get("data", []), output.get("error") or ""
+
+    def run(
+        self, function: str, given: list[Any], session: str, event: Any = None
+    ) -> httpx.Response:
+        """Ask for one of the quick functions, or what else may be asked for in that way."""
+        asked = {"fn_index": self.functions[function], "data": given, "session_hash": session,
+                 "event_data": event}  # fmt: skip
+        return self._http.post("/run/predict", json=asked)
+
+    def join(self, given: list[Any], session: str) -> httpx.Response:
+        """Get in line."""
+        asked = {"fn_index": self.functions["show_2"], "data": given, "session_hash": session}
+        return self._http.post("/queue/join", json=asked)
 
     def _wait(self, session: str) -> dict[str, Any]:
         output: dict[str, Any] = {}
@@ -90,7 +101,7 @@ def requests(shelf: Shelf, seed: int) -> Iterator[Request]:
     while True:
         # A large camera is slow to draw: one visit in twenty goes to the last on the shelf.
         family, rate = choices[-1 if rng.random() < 0.05 else rng.integers(len(choices) - 1)]
-        make: Callable[..., Request] = _good if rng.random() < 0.7 else rng.choice(bad, p=often)
+        make: Callable[..., Request] = good if rng.random() < 0.7 else rng.choice(bad, p=often)
         yield make(rng, family, rate)
 
 
@@ -101,19 +112,21 @@ def _photograph(rng: np.random.Generator) -> np.ndarray:
     return whole[top : top + height, left : left + width]
 
 
-def _encode(image: np.ndarray, format: str) -> bytes:
+def encode(image: np.ndarray, format: str, **options: Any) -> bytes:
+    """Return an image as a file."""
     file = io.BytesIO()
-    Image.fromarray(image).save(file, format)
+    Image.fromarray(image).save(file, format, **options)
     return file.getvalue()
 
 
-def _good(rng: np.random.Generator, family: str, rate: str) -> Request:
+def good(rng: np.random.Generator, family: str, rate: str) -> Request:
+    """Return what most people send."""
     suffix = ("png", "jpeg", "webp", "bmp")[rng.integers(4)]
-    return Request(f"my photo.{suffix}", _encode(_photograph(rng), suffix), family, rate)
+    return Request(f"my photo.{suffix}", encode(_photograph(rng), suffix), family, rate)
 
 
 def _broken(rng: np.random.Generator, family: str, rate: str) -> Request:
-    content = _encode(_photograph(rng), "png")
+    content = encode(_photograph(rng), "png")
     cut = int(rng.integers(1, len(content) // 2))  # the last bytes hold no pixels
     return Request("cut.png", content[:cut], family, rate, "cut.png is not a readable image")
 
@@ -129,13 +142,13 @@ def _measurements(rng: np.random.Generator, family: str, rate: str) -> Request:
 
 
 def _bomb(rng: np.random.Generator, family: str, rate: str) -> Request:
-    promised = bytearray(_encode(np.zeros((2, 2), np.uint8), "png"))
+    promised = bytearray(encode(np.zeros((2, 2), np.uint8), "png"))
     promised[16:24] = (9000).to_bytes(4, "big") * 2
     return Request("bomb.png", bytes(promised), family, rate, "bomb.png")
 
 
 def _wrong_rate(rng: np.random.Generator, family: str, rate: str) -> Request:
-    return Request("a.png", _encode(_photograph(rng), "png"), family, "60 %", "60 %")
+    return Request("a.png", encode(_photograph(rng), "png"), family, "60 %", "60 %")
 
 
 def _too_large(rng: np.random.Generator, family: str, rate: str) -> Request:
@@ -144,7 +157,14 @@ def _too_large(rng: np.random.Generator, family: str, rate: str) -> Request:
 
 def check(page: Page, request: Request, shelf: Shelf, max_pixels: int, folder: Path) -> None:
     """Visit the page, and hold what it says against what the library says."""
-    shown, refusal = page.visit(request)
+    compare(page, request, *page.visit(request), shelf, max_pixels, folder)
+
+
+def compare(
+    page: Page, request: Request, shown: list[Any], refusal: str,
+    shelf: Shelf, max_pixels: int, folder: Path,
+) -> None:  # fmt: skip
+    """Hold what the page says of a request against what the library says."""
     if request.refusal:
         assert not shown, f"{request.name} was not refused"
         assert request.refusal in refusal, refusal

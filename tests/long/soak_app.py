@@ -6,6 +6,7 @@ Example: python -m long.soak_app --requests 5000
 import argparse
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -43,11 +44,11 @@ def soak(count: int, seed: int = 0) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as scratch:
         home, desk = Path(scratch, "server"), Path(scratch, "desk")
         home.mkdir()
-        models = _write_models(Path(scratch))
+        models = write_models(Path(scratch))
         shelf = stock_shelf(models)
         visits = requests(shelf, seed)
         samples, good = [], 0
-        with _server(models, home) as (address, pid), ThreadPoolExecutor(AT_ONCE) as guests:
+        with server(models, home) as (address, pid), ThreadPoolExecutor(AT_ONCE) as guests:
             page = Page(address)
 
             def visit(request: Request) -> bool:
@@ -64,7 +65,7 @@ def soak(count: int, seed: int = 0) -> dict[str, Any]:
     return _figures(samples, share * SAMPLES, good, time.monotonic() - began)
 
 
-def _write_models(folder: Path) -> list[str]:
+def write_models(folder: Path) -> list[str]:
     """Return two small cameras and a real one."""
     paths = []
     for seed, name in enumerate(("small", "other")):
@@ -74,25 +75,26 @@ def _write_models(folder: Path) -> list[str]:
 
 
 @contextlib.contextmanager
-def _server(models: list[str], home: Path) -> Iterator[tuple[str, int]]:
+def server(models: list[str], home: Path, *options: str) -> Iterator[tuple[str, int]]:
     """Start the page as a user does, in a folder of its own for all that is temporary."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "tersense", "app", "--port", str(port),
-               "--pixels", str(MAX_PIXELS)]  # fmt: skip
+               "--pixels", str(MAX_PIXELS), *options]  # fmt: skip
     for model in models:
         command += ["-m", model]
     surroundings = {**os.environ, "TMPDIR": str(home), "OMP_NUM_THREADS": "1"}
     # What is wrong with a hand-made request, gradio tells the server's terminal at length.
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=surroundings
-    ) as server:
-        assert server.stdout
-        assert f":{port}" in server.stdout.readline()
+    ) as program:
+        assert program.stdout
+        assert f":{port}" in program.stdout.readline()
         try:
-            yield f"http://127.0.0.1:{port}/", server.pid
+            yield f"http://127.0.0.1:{port}/", program.pid
         finally:
-            server.terminate()
+            program.send_signal(signal.SIGINT)
+    assert program.returncode == 128 + signal.SIGINT
 
 
 def _look(pid: int, home: Path) -> Sample:

@@ -1,35 +1,21 @@
 """The web page (extra `app`): pick or upload an image, sense it, see what comes back."""
 
 import base64
-import contextlib
 import html
 import io
 import json
 import os
-import shutil
-import signal
-import socket
-import tempfile
-import threading
-import time
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
-from tersense.app.state import MAX_BYTES, Shelf, capture, explain, read_upload, stock_shelf
-from tersense.errors import TersenseError, install_hint, one_line
-from tersense.io.figures import (
-    FULL_SCALE,
-    color_bar_ticks,
-    draw_color_bar,
-    draw_error,
-    draw_measurements,
-    draw_pattern_sheet,
-)
-from tersense.io.images import PHOTOGRAPH, write_image
+from tersense.app.state import explain
+from tersense.app.studio import AT_ONCE, SAMPLES, Studio
+from tersense.app.uploads import MAX_BYTES
+from tersense.errors import TersenseError, install_hint
+from tersense.io.figures import FULL_SCALE, color_bar_ticks, draw_color_bar
 
 # Before the import: nothing is told to anybody.
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
@@ -39,14 +25,8 @@ try:
 except ImportError as error:
     raise TersenseError(f"the web page needs gradio: {install_hint('app')}") from error
 
-SAMPLES = [PHOTOGRAPH, *map(PHOTOGRAPH.with_name, ("coffee.jpg", "camera.png"))]
-_SECONDS_KEPT = 3600  # of uploads and results
-_VISITS_KEPT = 200  # uploads, results and choices beyond the latest so many go sooner
-_SECONDS_BETWEEN_SWEEPS = 5
-_AT_ONCE = 2  # people whose images are worked on; others wait in line
-_USUAL_RATE = "25 %"  # of the default model
+_MAX_WAITING = 50  # people in line
 _MEGABYTES = MAX_BYTES // 2**20
-_CSS = Path(__file__).with_name("style.css")
 
 _INTRODUCTION = """
 <header>
@@ -58,7 +38,7 @@ image.</p>
 """
 
 _NOTHING = "<p class='nothing'>No result. Pick or upload an image.</p>"
-# In the order of `Studio.show`. It happens in the browser, so that it never comes after the next
+# In the order of `_show`. It happens in the browser, so that it never comes after the next
 # result.
 _CLEAR = f"""() => {{
     const none = {{__type__: "update", value: null, interactive: false}};
@@ -75,86 +55,34 @@ for (const kind of ["change", "drop"])
 """
 
 
-class Studio:
-    """What happens when somebody uses the page.
-
-    Args:
-        shelf: The cameras on offer.
-        folder: Where uploads come and results go; old ones are swept out.
-        max_pixels: Larger images are shrunk.
-
-    `furniture` names what in the folder belongs to the page itself and stays.
-    """
-
-    def __init__(self, shelf: Shelf, folder: Path, max_pixels: int) -> None:
-        self.shelf, self.folder, self.max_pixels = shelf, folder, max_pixels
-        self.furniture: set[Path] = set()
-
-    def rates(self, family: str, before: str) -> tuple[list[str], str]:
-        """Return a family's rates, and the one to choose: as before, the usual or the highest."""
-        rates = list(self.shelf[family])
-        return rates, next(rate for rate in (before, _USUAL_RATE, rates[-1]) if rate in rates)
-
-    def show(self, path: str, family: str, rate: str) -> tuple[Any, ...]:
-        """Sense and reconstruct an image; return what the page shows, in its order."""
-        try:
-            self._touch(Path(path))
-            image, note = read_upload(path, self.max_pixels)
-            done = capture(self.shelf[family][rate], image)
-        except (TersenseError, MemoryError) as error:
-            message = str(error) or "This image needs more memory than there is."
-            raise gr.Error(message, title="That did not work", print_exception=False) from error
-        stem = Path(path).stem
-        folder = self.folder / uuid.uuid4().hex
-        folder.mkdir()
-        images = {
-            "original": done.original,
-            "reconstruction": done.estimate,
-            "error": draw_error(done.estimate, done.original),
-            "patterns": draw_pattern_sheet(done.imager.phi, transparent=True),
-            "measurements": draw_measurements(done.measurements.values, transparent=True),
-        }
-        files = {name: folder / f"{stem}-{name}.png" for name in images}
-        for name, pixels in images.items():
-            write_image(files[name], pixels)
-        done.measurements.save(folder / f"{stem}.tsm")
-        shown = {name: str(file) for name, file in files.items()}
-        return (
-            (shown["original"], shown["reconstruction"]),
-            (shown["original"], shown["error"]),
-            _list("figures", done.quality) + _note(note),
-            _list("cards", done.costs),
-            shown["patterns"],
-            shown["measurements"],
-            str(folder / f"{stem}.tsm"),
-            shown["reconstruction"],
-        )
-
-    def _touch(self, upload: Path) -> None:
-        """Keep an upload for another while, if it is still there."""
-        if not upload.is_file():
-            raise TersenseError(f"{upload.name} is kept for a while only; upload it again")
-        if upload.is_relative_to(self.folder):
-            os.utime(upload.parent)
-
-    def sweep(self) -> None:
-        """Remove what was left long ago, and of the rest all but the newest."""
-        left = []
-        for path in self.folder.iterdir():
-            with contextlib.suppress(FileNotFoundError):  # an upload that just found its place
-                left.append((path.stat().st_mtime, path))
-        left = sorted((when, path) for when, path in left if path not in self.furniture)
-        long_ago = time.time() - _SECONDS_KEPT
-        for place, (when, path) in enumerate(reversed(left)):
-            if place >= _VISITS_KEPT or when < long_ago:
-                _remove(path)
+def _show(studio: Studio, path: str, family: str, rate: str) -> tuple[Any, ...]:
+    """Sense and reconstruct an image; return what the page shows, in its order."""
+    try:
+        done, note, files = studio.work(Path(path), family, rate)
+    except (TersenseError, MemoryError) as error:
+        raise _message(str(error) or "This image needs more memory than there is.") from error
+    return (
+        (files["original"], files["reconstruction"]),
+        (files["original"], files["error"]),
+        _list("figures", done.quality) + _note(note),
+        _list("cards", done.costs),
+        files["patterns"],
+        files["measurements"],
+        files["tsm"],
+        files["reconstruction"],
+    )
 
 
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:  # what gradio keeps of an upload that it refused
-        path.unlink(missing_ok=True)
+def _pick(index: object) -> str:
+    """Return the sample that somebody picked; a request may hold anything."""
+    if type(index) is not int or not 0 <= index < len(SAMPLES):
+        raise _message(f"sample must be a number from 0 to {len(SAMPLES) - 1}; pick another")
+    return str(SAMPLES[index])
+
+
+def _message(text: str) -> gr.Error:
+    """Return an error that the page shows; nobody else needs to hear of it."""
+    return gr.Error(text, title="That did not work", print_exception=False)
 
 
 def _list(kind: str, facts: Mapping[str, tuple[str, str]]) -> str:
@@ -174,7 +102,7 @@ def build_page(studio: Studio) -> gr.Blocks:
     family = next(iter(studio.shelf))
     rates, rate = studio.rates(family, "")
     with gr.Blocks(title="tersense", analytics_enabled=False) as page:
-        chosen = gr.State(str(SAMPLES[0]))
+        picked = gr.State(str(SAMPLES[0]))
         gr.HTML(_INTRODUCTION, padding=False)
         with gr.Row(equal_height=False):
             with gr.Column(scale=2, min_width=280):
@@ -218,18 +146,25 @@ def build_page(studio: Studio) -> gr.Blocks:
                 _caption("The measurements", "a small image for each pattern, middle gray is 0")
                 measured = _image("measured")
         shown = [again, wrong, figures, cards, patterns, measured, tsm, png]
+
+        # The upload comes with each request: a crowd may make the server forget a guest's choices,
+        # but the guest must not be shown another image then.
+        def show(upload: str | None, picked: str, family: str, rate: str) -> tuple[Any, ...]:
+            return _show(studio, upload or picked, family, rate)
+
         # The latest wish counts: whoever changes the rate twice need not wait for the first.
         work: dict[str, Any] = {
-            "fn": studio.show, "inputs": [chosen, model, share], "outputs": shown,
-            "concurrency_limit": _AT_ONCE, "concurrency_id": "camera", "show_progress_on": [again],
+            "fn": show, "inputs": [upload, picked, model, share], "outputs": shown,
+            "concurrency_limit": AT_ONCE, "concurrency_id": "camera", "show_progress_on": [again],
             "trigger_mode": "always_last", "api_visibility": "private",
         }  # fmt: skip
 
-        def pick(event: gr.SelectData) -> tuple[str, None]:
-            return str(SAMPLES[int(event.index)]), None
+        def pick(event: gr.EventData) -> tuple[str, None]:
+            told = event._data if isinstance(event._data, dict) else {}
+            return _pick(told.get("index")), None
 
-        def take(path: str) -> tuple[str, Any]:
-            return path, gr.Gallery(selected_index=None)
+        def take(upload: str) -> Any:
+            return gr.Gallery(selected_index=None)
 
         def offer(family: str, before: str) -> tuple[Any, Any]:
             rates, rate = studio.rates(family, before)
@@ -242,8 +177,8 @@ def build_page(studio: Studio) -> gr.Blocks:
         started.clear(**clear)
         works = {
             page.load: page.load(**work),
-            gallery.select: gallery.select(pick, None, [chosen, upload], **quick).then(**work),
-            upload.upload: upload.upload(take, upload, [chosen, gallery], **quick).success(**work),
+            gallery.select: gallery.select(pick, None, [picked, upload], **quick).then(**work),
+            upload.upload: upload.upload(take, upload, gallery, **quick).success(**work),
             model.input: model.input(offer, [model, share], [share, model], **quick).then(**work),
             share.input: share.input(**work),
         }
@@ -252,7 +187,8 @@ def build_page(studio: Studio) -> gr.Blocks:
             done.success(None, js=_OFFER, outputs=[tsm, png], **quick)
             # What an earlier wish gives later must not take the place of what this one gave.
             wish(None, cancels=[other for other in works.values() if other is not done])
-    page.queue(default_concurrency_limit=_AT_ONCE, max_size=50)
+    # Closed: otherwise a plain request would have its image worked on outside of the line.
+    page.queue(default_concurrency_limit=AT_ONCE, max_size=_MAX_WAITING, api_open=False)
     built: gr.Blocks = page
     return built
 
@@ -288,87 +224,8 @@ def _image(name: str) -> gr.Image:
     return gr.Image(show_label=False, interactive=False, elem_id=name, buttons=["fullscreen"])
 
 
-def run_app(models: Sequence[str] | None, host: str, port: int, max_pixels: int) -> None:
-    """Serve the page until somebody interrupts.
-
-    Args:
-        models: Built-in names or model files to offer; None for all that are built in.
-        host: Address to listen at.
-        port: And its port.
-        max_pixels: Larger images are shrunk to so many pixels.
-    """
-    _require_free(host, port)
-    shelf = stock_shelf(models)
-    for rates in shelf.values():  # the kernel is compiled before the first guest comes
-        for imager in rates.values():
-            imager.sense(read_upload(PHOTOGRAPH, 64 * 64)[0])
-    with _folder_for_guests() as folder:
-        icon = folder / "icon.png"
-        write_image(icon, draw_pattern_sheet(next(iter(shelf[next(iter(shelf))].values())).phi[:1]))
-        studio = Studio(shelf, folder, max_pixels)
-        page = build_page(studio)
-        studio.furniture = set(folder.iterdir())
-        with _sweeper(studio, page):
-            _serve(page, host, port, icon)
-
-
-def _serve(page: gr.Blocks, host: str, port: int, icon: Path) -> None:
-    page.launch(
-        server_name=host, server_port=port, share=False, quiet=True, ssr_mode=False,
-        max_file_size=MAX_BYTES, footer_links=[], favicon_path=icon, css_paths=_CSS,
-        theme=_theme(), prevent_thread_lock=True, enable_monitoring=False,
-        state_session_capacity=_VISITS_KEPT,
-    )  # fmt: skip
-    print(f"tersense is at {page.local_url} (Ctrl-C ends it)", flush=True)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the folder is removed
-    page.block_thread()
-
-
-@contextlib.contextmanager
-def _sweeper(studio: Studio, page: gr.Blocks) -> Iterator[None]:
-    """Sweep every few seconds; gradio itself would leave uploads that it refused."""
-    closed = threading.Event()
-
-    def keep_clean() -> None:
-        while not closed.wait(_SECONDS_BETWEEN_SWEEPS):
-            studio.sweep()
-            for names in page.temp_file_sets:  # where gradio notes every file there ever was
-                names.clear()
-
-    threading.Thread(target=keep_clean, daemon=True).start()
-    try:
-        yield
-    finally:
-        closed.set()
-
-
-def _require_free(host: str, port: int) -> None:
-    """Refuse an address that cannot be listened at, in our words, before models are loaded."""
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        family, kind, protocol, _, address = found[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-    except (OSError, UnicodeError) as error:  # UnicodeError: a name longer than names may be
-        raise TersenseError(
-            f"cannot listen at {host}:{port}: {one_line(error)}; "
-            "choose another with --host or --port"
-        ) from error
-
-
-@contextlib.contextmanager
-def _folder_for_guests() -> Iterator[Path]:
-    """Yield a folder for uploads and results that nobody else sees and that does not stay."""
-    with tempfile.TemporaryDirectory(prefix="tersense-") as folder:
-        os.environ["GRADIO_TEMP_DIR"] = folder
-        try:
-            yield Path(folder).resolve()
-        finally:
-            del os.environ["GRADIO_TEMP_DIR"]
-
-
-def _theme() -> gr.themes.Base:
+def make_theme() -> gr.themes.Base:
+    """Return colors and fonts; the fonts are those of the reader's system."""
     fonts = ["system-ui", "sans-serif"]
     return gr.themes.Base(
         primary_hue="orange", secondary_hue="blue", neutral_hue="slate", radius_size="md",

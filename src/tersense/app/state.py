@@ -5,20 +5,13 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-import numpy as np
-from PIL import Image
-
-from tersense.errors import TersenseError
 from tersense.evaluation.metrics import psnr, ssim
-from tersense.io.images import ImageArray, read_image
+from tersense.io.images import ImageArray
 from tersense.measurements.measurements import Measurements
 from tersense.models.imager import Imager
 from tersense.models.zoo import ALIASES, load, names
 
-MAX_BYTES = 20 * 2**20  # of an upload
-MAX_PIXELS = 40_000_000  # of an upload, before it is shrunk
 _PURPOSES = {  # of the built-in families; their windows and additions are looked up
     "lapped": "Overlapping windows, best quality",
     "block": "Windows side by side, fewest additions",
@@ -57,7 +50,10 @@ def stock_shelf(models: Sequence[str] | None = None) -> Shelf:
 def _at_rates(imager: Imager) -> list[Imager]:
     if not imager.reconstructor.any_rate:
         return [imager]
-    return [*(imager.at_rate(rate) for rate in _RATES if rate < 0.999 * imager.rate), imager]
+    lowest = 0.999 * max(imager.reconstructor.lowest_rate, 1 / imager.patterns.stride**2)
+    lower = [imager.at_rate(rate) for rate in _RATES if lowest < rate < 0.999 * imager.rate]
+    # Of a few patterns, several rates may come to the same number.
+    return list({one.rows: one for one in (*lower, imager)}.values())
 
 
 def explain(family: str, rates: Mapping[str, Imager]) -> str:
@@ -87,36 +83,6 @@ def explain(family: str, rates: Mapping[str, Imager]) -> str:
 
 def _span(values: Sequence[object]) -> str:
     return f"{values[0]}" if len(values) == 1 else f"{values[0]} to {values[-1]}"
-
-
-def read_upload(path: str | Path, max_pixels: int) -> tuple[ImageArray, str]:
-    """Read an image that anybody may have sent.
-
-    Args:
-        path: The file: at most `MAX_BYTES`, and at most `MAX_PIXELS` pixels.
-        max_pixels: A larger image is shrunk to so many, because time and memory grow with them.
-
-    Returns:
-        The image, and a note if it was shrunk.
-    """
-    path = Path(path)
-    if path.is_file() and path.stat().st_size > MAX_BYTES:
-        raise TersenseError(
-            f"{path.name} has {path.stat().st_size / 2**20:.0f} MiB, more than "
-            f"{MAX_BYTES // 2**20}; make it smaller"
-        )
-    try:
-        image = read_image(path, MAX_PIXELS)
-    except TersenseError as error:  # people should not see where the server keeps things
-        raise TersenseError(str(error).replace(str(path), path.name)) from error
-    height, width = image.shape[:2]
-    if height * width <= max_pixels:
-        return image, ""
-    shrink = math.sqrt(max_pixels / (height * width))
-    size = max(1, int(width * shrink)), max(1, int(height * shrink))
-    smaller = Image.fromarray(image).resize(size, Image.Resampling.LANCZOS)
-    note = f"shrunk from {width}×{height}, so that it takes seconds"
-    return np.array(smaller), note
 
 
 @dataclass(frozen=True)

@@ -99,13 +99,28 @@ def serve(
             "--pixels", metavar="N", min=1024, help="Larger images are shrunk to so many pixels."
         ),
     ] = 500_000,
+    seconds: Annotated[
+        int,
+        typer.Option("--seconds", metavar="N", min=1, help="The most that one image may take."),
+    ] = 120,
+    names: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-host",
+            metavar="NAME",
+            help="Answer to this name as well, such as that of a server in front; may be repeated.",
+        ),
+    ] = None,
 ) -> None:
     """Show a web page: pick or upload an image, sense it, see what comes back.
 
-    Only this machine can open the page, and the page asks no other machine for anything.
+    Only this machine can open the page, and the page asks no other machine for anything. With
+    --host 0.0.0.0 others reach it by any address of this machine, and by its host name.
 
     Example: tersense app --port 8000
-    """
-    from tersense.app.page import run_app
 
-    run_app(models, host, port, max_pixels)
+    Example: tersense app --host 0.0.0.0 --allow-host camera.example.org
+    """
+    from tersense.app.server import run_app
+
+    run_app(models, host, port, max_pixels, seconds, names or ())

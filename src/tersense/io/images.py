@@ -6,6 +6,7 @@ An image is a uint8 array: (H, W) in gray or (H, W, 3) in color.
 import contextlib
 import ctypes
 import logging
+import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, _imaging
+from PIL import Image, ImageOps, UnidentifiedImageError, _imaging
 
 from tersense.errors import TersenseError, TersenseWarning, one_line
 from tersense.io.files import require_file, written_whole
@@ -32,6 +33,10 @@ _MAX_SAMPLE_VALUE = 281  # a tag of TIFF
 _DEEP = "tersense: 16 bits per channel"
 # Only these decoders see a file: others (PostScript!) would run programs on it.
 _FORMATS = ("PNG", "JPEG", "WEBP", "TIFF", "BMP", "GIF", "PPM")
+# A scan of a JPEG takes time for every pixel and 60 bytes; cameras and programs write 1 to 20.
+_MAX_SCANS = 64
+_JPEG_MARKER = re.compile(rb"\xff([^\x00\xff\xd0-\xd7])")
+_SCAN, _END, _WITHOUT_LENGTH = 0xDA, 0xD9, (0x01, 0xD8)
 
 
 def silence_decoders() -> None:
@@ -82,12 +87,22 @@ def read_image(
 
 
 def decode_image(
-    path: str | Path, max_pixels: int | None = None, depth: int | None = None
+    path: str | Path,
+    max_pixels: int | None = None,
+    depth: int | None = None,
+    max_aspect: int | None = None,
 ) -> tuple[ImageArray, str]:
-    """Read an image as `read_image` does; return it, and what was lost, or an empty text."""
+    """Read an image as `read_image` does; return it, and what was lost, or an empty text.
+
+    Args:
+        path: The file.
+        max_pixels: As in `read_image`.
+        depth: As in `read_image`.
+        max_aspect: Refuse images that are more than so many times as long as wide, likewise.
+    """
     if depth is not None and not 8 <= depth <= 16:
         raise TersenseError(f"depth must be from 8 to 16 bits per pixel, got {depth}")
-    with _opened(path, max_pixels) as image:
+    with _opened(path, max_pixels, max_aspect) as image:
         depth = depth or _stated_depth(image)
         pixels, notes = _to_8_bit(ImageOps.exif_transpose(image), depth)
         if "A" in image.getbands() or "transparency" in image.info:
@@ -171,7 +186,9 @@ def require_image_target(path: Path, force: bool = False) -> None:
 
 
 @contextlib.contextmanager
-def _opened(path: str | Path, max_pixels: int | None = None) -> Iterator[Image.Image]:
+def _opened(
+    path: str | Path, max_pixels: int | None = None, max_aspect: int | None = None
+) -> Iterator[Image.Image]:
     """Open an image; whatever a damaged file does becomes one clear error."""
     if not Path(path).exists():
         raise TersenseError(f"no such image: {path}")
@@ -183,6 +200,13 @@ def _opened(path: str | Path, max_pixels: int | None = None) -> Iterator[Image.I
                     f"it has {image.width}×{image.height} pixels, more than {max_pixels:,}; "
                     "make it smaller"
                 )
+            if max_aspect and max(image.size) > max_aspect * min(image.size):
+                raise TersenseError(
+                    f"it has {image.width}×{image.height} pixels, one side more than {max_aspect} "
+                    "times as long as the other; crop it"
+                )
+            if image.format == "JPEG" and _has_many_scans(Path(path).read_bytes()):
+                raise TersenseError(f"a JPEG must have at most {_MAX_SCANS} scans; save it anew")
             raw = str(image.tile[0][3]) if image.tile else ""  # how Pillow will read the pixels
             image.load()
             image.info[_DEEP] = ";16" in raw and image.mode in ("RGB", "RGBA")
@@ -191,8 +215,26 @@ def _opened(path: str | Path, max_pixels: int | None = None) -> Iterator[Image.I
         raise TersenseError(f"{path} is too large: {error}") from error
     except TersenseError as error:
         raise TersenseError(f"{path}: {error}") from error
+    except UnidentifiedImageError as error:
+        raise TersenseError(
+            f"{path} is not a readable image: it is damaged, or none of PNG, JPEG, WebP, TIFF, "
+            "BMP, GIF and PNM; convert it"
+        ) from error
     except Exception as error:  # a decoder of a damaged file may raise anything
         raise TersenseError(f"{path} is not a readable image: {one_line(error)}") from error
+
+
+def _has_many_scans(content: bytes) -> bool:
+    """Count the scans of a JPEG, from marker to marker, up to the limit."""
+    scans = place = 0
+    while scans <= _MAX_SCANS and (marker := _JPEG_MARKER.search(content, place)):
+        kind, place = marker[1][0], marker.end()
+        if kind == _END:
+            return False
+        scans += kind == _SCAN
+        if kind not in _WITHOUT_LENGTH:
+            place += max(2, int.from_bytes(content[place : place + 2], "big"))
+    return scans > _MAX_SCANS
 
 
 def _to_8_bit(image: Image.Image, depth: int | None) -> tuple[Image.Image, list[str]]:
