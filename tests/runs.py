@@ -53,6 +53,7 @@ def unrolled_config(out, **changes):
     tables = {
         "sensing": {"window": 8, "stride": 8},
         "reconstructor": {},
+        "readout": {},
         "data": {"train": "package:skimage/data", "fresh": True, "augment": True},
         "train": {},
     }

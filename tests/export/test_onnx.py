@@ -45,7 +45,7 @@ class WholeImage(Reconstructor):
             torch.nn.Conv2d(1, 1, 3, padding=1, padding_mode="reflect") for _ in range(2)
         )
 
-    def forward(self, y, operator, size, readout=None, counts=None):
+    def forward(self, y, operator, size, deviation=None, counts=None):
         image = operator.adjoint(y, size) / 50
         for step in self.steps:
             towards = operator.adjoint(y - operator.forward(image), size)
@@ -58,7 +58,7 @@ class Solving(WholeImage):
 
     inverse = None
 
-    def forward(self, y, operator, size, readout=None, counts=None):
+    def forward(self, y, operator, size, deviation=None, counts=None):
         if self.inverse is None:
             phi = operator.phi.flatten(1)
             self.inverse = torch.linalg.inv(phi @ phi.T + torch.eye(len(phi)))
@@ -68,7 +68,7 @@ class Solving(WholeImage):
 class Choosy(WholeImage):
     """Decide by the values, which no exporter can follow."""
 
-    def forward(self, y, operator, size, readout=None, counts=None):
+    def forward(self, y, operator, size, deviation=None, counts=None):
         return operator.adjoint(y if y.sum() > 0 else -y, size)
 
 

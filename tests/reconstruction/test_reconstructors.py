@@ -40,7 +40,7 @@ def test_a_new_reconstructor_is_found_once_registered(monkeypatch, refused):
     class FlatReconstructor(Reconstructor):
         Options = FlatOptions
 
-        def forward(self, y, operator, size, readout=None, counts=None):
+        def forward(self, y, operator, size, deviation=None, counts=None):
             return torch.full((len(y), *size), self.options.level)
 
     assert find_reconstructor("flat") is FlatReconstructor

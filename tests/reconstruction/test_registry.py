@@ -29,8 +29,8 @@ class Recorder(Reconstructor):
     Options = NoOptions
     registered_name = "recorder"
 
-    def forward(self, y, operator, size, readout=None, counts=None):
-        self.given = {"y": y, "size": size, "readout": readout, "counts": counts}
+    def forward(self, y, operator, size, deviation=None, counts=None):
+        self.given = {"y": y, "size": size, "deviation": deviation, "counts": counts}
         return y.new_zeros(len(y), *size)
 
 
@@ -49,7 +49,7 @@ from tersense.reconstruction import Reconstructor, find_reconstructor, register
 from tersense.errors import TersenseError
 
 class Mine(Reconstructor):
-    def forward(self, y, operator, size, readout=None, counts=None):
+    def forward(self, y, operator, size, deviation=None, counts=None):
         raise AssertionError
 
 try:
@@ -102,18 +102,16 @@ def test_other_packages_offer_reconstructors_by_entry_points(own_registry, tmp_p
         find_reconstructor("unheard-of")
 
 
-def test_the_reconstructor_is_given_the_readout_in_the_units_of_its_measurements():
+def test_the_reconstructor_is_given_the_error_in_the_units_of_its_measurements():
     imager = recording_imager(std=2.0)
     image = data.camera()[:16, :24]
     y = imager.sense(image, bits=6, noise=3.0, seed=5)
     imager.reconstruct(y)
-    given, readout = imager.reconstructor.given, y.header.readout
-    assert (readout.bits, readout.noise) == (6, 3.0)
-    assert given["readout"].bits == 6
-    assert given["readout"].noise == 1.5
-    assert given["readout"].deviation == pytest.approx(readout.deviation / 2)
+    step = y.header.readout.step
+    given = imager.reconstructor.given["deviation"].expand(1, 16, 2, 3)
+    assert given.unique().item() == pytest.approx((3.0**2 + step**2 / 12) ** 0.5 / 2)
     imager.reconstruct(imager.sense(image))
-    assert imager.reconstructor.given["readout"].deviation == 0
+    assert imager.reconstructor.given["deviation"] is None
 
 
 def test_counts_per_window_reach_those_who_can_use_them_and_are_refused_by_others():

@@ -298,9 +298,10 @@ class Phase(nn.Module):
     @torch.no_grad()
     def do_nothing(self) -> None:
         """Pass image and memory on as they are, until training finds something to do."""
-        for weights in (self.step, self.entry.weight, self.before.weight, self.up.weight,
-                        self.entry.bias, self.before.bias, self.up.bias):  # fmt: skip
-            nn.init.zeros_(weights)  # type: ignore[arg-type]
+        last = (self.entry, self.before, self.up, self.after.second, self.exit)
+        silenced = [weights for layer in last for weights in layer.parameters()]
+        for weights in [self.step, self.by_rate, *silenced]:
+            nn.init.zeros_(weights)
         kept = torch.arange(len(self.entry.weight))
         self.entry.weight[kept, kept + 8, 1, 1] = 1
 

@@ -1,0 +1,200 @@
+"""The universal network: any count in any window, any error, and told of both."""
+
+import numpy as np
+import pytest
+import torch
+from skimage import data
+
+from runs import assert_equal_weights, train_until, unrolled_config, weights_of
+from tersense.errors import TersenseError
+from tersense.models.imager import Imager
+from tersense.reconstruction.base import Normalization
+from tersense.reconstruction.unrolled import UnrolledOptions, UnrolledReconstructor
+from tersense.sensing.gram import whitening
+from tersense.sensing.operator import SensingOperator
+from tersense.sensing.patterns import Patterns, random_patterns
+from tersense.training.config import ReadoutConfig, build_config
+from tersense.training.draws import draw_counts, draw_errors
+from tersense.training.run import train
+
+ROWS = 20
+
+
+def camera(stride=8):
+    phi = random_patterns(ROWS, 8, 0.2).phi.astype(np.float32)
+    return SensingOperator(torch.from_numpy(phi), stride)
+
+
+def network(phases=2, seed=0, **options):
+    torch.manual_seed(seed)
+    made = UnrolledReconstructor(
+        camera().geometry, ROWS, UnrolledOptions(phases, 8, universal=True, **options)
+    )
+    for weights in made.parameters():  # a fresh network changes nothing: make it do something
+        torch.nn.init.normal_(weights, std=0.05)
+    return made.eval()
+
+
+@pytest.fixture
+def images():
+    return torch.from_numpy(data.camera()[200:232, 200:240].astype(np.float32))[None] / 60 - 2
+
+
+@pytest.mark.parametrize("count", [1, 7, 13, ROWS])
+def test_the_whitening_of_the_first_rows_is_the_first_part_of_the_whitening(count):
+    """L⁻ᵀML⁻¹ is (Φ_mΦ_mᵀ + λI)⁻¹ for every m, as numpy inverts it."""
+    operator = camera()
+    factor = whitening(operator, 0.01).double().numpy()
+    phi = operator.phi.flatten(1).double().numpy()
+    energy = (phi**2).sum(1).max()
+    wanted = np.linalg.inv(phi[:count] @ phi[:count].T + 0.01 * energy * np.eye(count))
+    kept = factor[:count]
+    found = (kept.T @ kept)[:count, :count]
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("count", [3, 11])
+def test_equal_counts_are_the_camera_of_that_rate(images, count):
+    operator, whole = network(), camera()
+    y = whole.forward(images)
+    lower = SensingOperator(whole.phi[:count], 8)
+    with torch.no_grad():
+        counted = operator(y, whole, (32, 40), counts=torch.full((1, 4, 5), count))
+        plain = operator(y[:, :count], lower, (32, 40))
+    torch.testing.assert_close(counted, plain, rtol=1e-4, atol=1e-4)
+
+
+def test_what_a_window_was_not_measured_with_has_no_influence(images):
+    made, operator = network(), camera()
+    counts = torch.randint(1, ROWS + 1, (1, 4, 5), generator=torch.Generator().manual_seed(1))
+    y = operator.forward(images)
+    unmeasured = torch.arange(ROWS)[:, None, None] >= counts[:, None]
+    with torch.no_grad():
+        clean = made(y.masked_fill(unmeasured, 0), operator, (32, 40), counts=counts)
+        noise = made(y.masked_fill(unmeasured, 1e3), operator, (32, 40), counts=counts)
+        others = made(y, operator, (32, 40), counts=counts.flip(1))
+    torch.testing.assert_close(clean, noise)
+    assert (clean - others).abs().max() > 0.01
+
+
+def test_errors_may_be_one_for_all_or_one_for_each_measurement(images):
+    made, operator = network(), camera(4)
+    y = operator.forward(images)
+    with torch.no_grad():
+        exact = made(y, operator, (32, 40))
+        nothing = made(y, operator, (32, 40), y.new_zeros(1, 1, 1, 1))
+        one = made(y, operator, (32, 40), y.new_full((1, 1, 1, 1), 0.7))
+        each = made(y, operator, (32, 40), torch.full_like(y, 0.7))
+    torch.testing.assert_close(exact, nothing)
+    torch.testing.assert_close(one, each)
+    assert (exact - one).abs().max() > 0.01
+
+
+def test_a_network_with_more_phases_begins_as_the_one_it_comes_from(images):
+    small, large, operator = network(2), network(5, seed=1), camera()
+    large.start_from(small)
+    y = operator.forward(images)
+    counts = torch.full((1, 4, 5), 9)
+    with torch.no_grad():
+        wanted = small(y, operator, (32, 40), counts=counts)
+        torch.testing.assert_close(large(y, operator, (32, 40), counts=counts), wanted)
+    with pytest.raises(RuntimeError, match="5 phases"):
+        small.start_from(large)
+
+
+def test_a_network_that_was_never_told_begins_without_hearing(images):
+    operator = camera()
+    made = network()
+    plain = UnrolledReconstructor(operator.geometry, ROWS, UnrolledOptions(2, 8, nested=True))
+    fresh = UnrolledReconstructor(operator.geometry, ROWS, UnrolledOptions(2, 8, universal=True))
+    fresh.start_from(plain)
+    assert all(not phase.by_noise.any() for phase in fresh.phases)
+    with pytest.raises(RuntimeError):
+        plain.start_from(made)
+
+
+def test_tiles_and_noise_go_through_an_imager():
+    patterns = random_patterns(ROWS, 8, 0.2)
+    imager = Imager("u", Patterns(patterns.phi, 8), torch.ones(ROWS), 120.0, 60.0, network())
+    image = data.camera()[:64, :64]
+    exact = imager.estimate(imager.sense(image))
+    noisy = imager.estimate(imager.sense(image, noise=200.0))
+    assert exact.shape == noisy.shape == (64, 64)
+    assert imager.at_rate(0.1).rows == 6
+
+
+# Training
+
+
+def test_counts_are_drawn_between_the_bounds_and_follow_the_contrast():
+    torch.manual_seed(0)
+    x = torch.randn(400, 32, 32) * 0.01
+    x[:, :, 16:] *= 100  # flat on the left, texture on the right
+    counts = draw_counts(x, 8, 64, 0.05)
+    assert counts.shape == (400, 4, 4)
+    assert counts.min() >= 1
+    assert counts.max() <= 64
+    even = (counts.flatten(1).amax(1) == counts.flatten(1).amin(1)).float().mean()
+    assert 0.2 < even < 0.6  # some crops have one count
+    left, right = counts[:, :, :2].float().mean(), counts[:, :, 2:].float().mean()
+    assert right > 1.3 * left
+    base = counts[:, 0, 0].float()
+    assert base.quantile(0.1) < 5
+    assert base.quantile(0.9) > 15
+
+
+def test_errors_are_drawn_as_they_are_told():
+    torch.manual_seed(0)
+    normalization = Normalization(100.0, 50.0)
+    y = torch.randn(600, 30, 4, 4) * 100
+    settings = ReadoutConfig(share=0.75, lowest=4.0, highest=400.0)
+    ones = torch.randn(30, 4, 4) * 5
+    read, told = draw_errors(y, normalization, ones, settings)
+    error = (read - y).flatten(1)
+    exact = told.flatten() == 0
+    assert 0.19 < exact.float().mean() < 0.31
+    assert not error[exact].any()
+    found, said = error[~exact].std(dim=1) * 50, told.flatten()[~exact] * 50
+    assert (found / said).mean().item() == pytest.approx(1, abs=0.05)
+    assert said.min() >= 4
+    assert said.max() <= 400
+    assert said.log().mean().item() == pytest.approx(np.log(40), abs=0.15)
+    # About half are values of a converter: whole steps of the raw sums.
+    raw = (read * 50 + 100 * ones)[~exact]
+    step = said[:, None, None, None] * 12**0.5
+    whole = ((raw / step) - (raw / step).round()).abs().amax(dim=(1, 2, 3)) < 1e-2
+    assert 0.35 < whole.float().mean() < 0.65
+
+
+CHANGES = {
+    "reconstructor__universal": True,
+    "train__loss": "log",
+    "readout__share": 0.5,
+    "sensing__rate": 0.5,
+}
+
+
+def universal_config(out, **changes):
+    return unrolled_config(out, **CHANGES, **changes)
+
+
+def test_a_universal_camera_trains_and_resumes_to_the_same_weights(tmp_path):
+    whole = universal_config(tmp_path / "whole", train__epochs=3)
+    imager = train(whole)
+    assert imager.reconstructor.options.universal
+    parts = universal_config(tmp_path / "parts", train__epochs=3, train__checkpoint_epochs=1)
+    train_until(parts, 45)
+    train(parts, resume=True)
+    assert_equal_weights(weights_of(tmp_path / "whole"), weights_of(tmp_path / "parts"))
+    image = data.camera()[:32, :32]
+    y = torch.from_numpy(imager.sense(image).values.astype(np.float32))[None]
+    some = torch.full((1, 4, 4), 5)
+    assert imager.reconstruct_batch(y, counts=some).isfinite().all()
+
+
+def test_errors_in_training_need_a_network_that_is_told():
+    with pytest.raises(TersenseError, match=r"readout\.share must be 0 unless .*universal"):
+        build_config({"readout": {"share": 0.5}})
+    tables = {"reconstructor": {"name": "unrolled", "universal": True}}
+    with pytest.raises(TersenseError, match=r"readout\.lowest must be at most"):
+        build_config({**tables, "readout": {"share": 0.5, "lowest": 9.0, "highest": 3.0}})
