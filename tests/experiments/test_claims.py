@@ -37,6 +37,10 @@ def write_row(folder, name, overlapping=None, own=None, seconds=1.0, **more):
     write_json(folder / name / "result.json", result)
 
 
+def losses(trained, held_out):
+    return {"trained": trained, "held_out": held_out, "held_out_running": 2 * held_out}
+
+
 def find(result, words):
     (row,) = [row for row in result["claims"] if words in row["claim"]]
     return row
@@ -54,14 +58,11 @@ def papers(tmp_path_factory):
     for rate, psnr in PUBLISHED_RATES.items():
         if rate != 0.25:
             write_row(folder, f"r{rate:g}-d0.1", psnr)
-    losses = {0.05: (20.0, 22.0), 0.1: (19.0, 23.0), 0.3: (18.0, 24.0), 1.0: (17.0, 25.0)}
     for density, psnr in PUBLISHED_DENSITIES.items():
-        trained, unseen = losses.get(density, (30.0, 30.0))
         both = (27.61, 33.15) if density == 0.05 else psnr
-        write_row(
-            folder, f"r0.25-d{density:g}", both, both, seconds=0.01, matrix=matrix(density),
-            training_loss=trained, unseen_loss={FIRST: unseen},
-        )  # fmt: skip
+        write_row(folder, f"r0.25-d{density:g}", both, both, seconds=0.01, matrix=matrix(density))
+        gap = 1.1 if density > 0.05 else 1.0
+        write_row(folder, f"r0.25-d{density:g}-unsettled", both, epochs=[losses(20.0, 20.0 * gap)])
     write_row(folder, "sda", (26.96, 31.38))
     write_row(folder, "random", (26.0, 30.0))
     write_row(folder, "bp-dense", (21.93, 24.04), (21.93, 24.04))
@@ -153,20 +154,18 @@ def test_other_figures_than_the_papers_are_noticed(papers, tmp_path, words, dens
 
 
 @pytest.mark.parametrize(
-    ("dense", "verdict"), [((19.0, 23.0), HOLDS), ((27.3, 31.6), FAILS), ((19.0, 21.0), FAILS)]
+    ("dense", "verdict"), [((19.0, 23.0), HOLDS), ((27.3, 27.4), FAILS), ((19.0, 19.2), FAILS)]
 )
-def test_over_fitting_is_a_better_fit_of_training_crops_and_a_worse_of_others(
-    tmp_path, dense, verdict
-):
-    epochs = [{"trained": 30, "held_out": 31}, {"trained": 20, "held_out": 22}, {"held_out": 23}]
+def test_over_fitting_is_a_better_fit_of_training_crops_than_of_others(tmp_path, dense, verdict):
     for density in (0.05, 0.1, 0.3, 1.0):
-        trained, unseen = (20.0, 22.0) if density == 0.05 else dense
-        write_row(tmp_path, f"r0.25-d{density:g}", 27.0, training_loss=trained,
-                  unseen_loss={FIRST: unseen - 1, SECOND: unseen + 1}, epochs=epochs)  # fmt: skip
+        last = (20.0, 20.1) if density == 0.05 else dense
+        write_row(
+            tmp_path, f"r0.25-d{density:g}-unsettled", 27.0,
+            epochs=[losses(60.0, 90.0), losses(*last)],
+        )  # fmt: skip
     row = find(judge(tmp_path), "over-fitting with")
     assert row["holds"] == verdict
-    assert "γ = 0.05: 20.0 on training crops, 22.0 on others" in row["figures"]
-    assert "lowest 22.0 after epoch 2, 23.0 at the end" in row["figures"]
+    assert "γ = 0.05: 20.0 on crops trained on, 20.1 on held-out ones (40.2 with" in row["figures"]
 
 
 def test_missing_rows_name_the_command_that_makes_them(tmp_path):

@@ -312,7 +312,8 @@ def test_table_2_as_published_says_how_the_losses_went(folders, tmp_path):
 
 def test_the_sweep_changes_what_its_labels_say(folders, tmp_path):
     labels = [e.label for e in TABLES["sda"]()[1:]]
-    base, *others = (recipe(e, quick(folders, tmp_path)) for e in TABLES["sda"]())
+    options = Options(folders[0], (folders[1],), tmp_path, device="cpu")
+    base, *others = (recipe(e, options) for e in TABLES["sda"]())
     for other in others:
         pairs = zip(asdict(base).items(), asdict(other).items(), strict=True)
         changes = [

@@ -38,7 +38,7 @@ def test_the_papers_configuration_holds_the_papers_numbers():
     assert (sensing.window, sensing.stride) == (32, 32)
     assert (sensing.rate, sensing.density) == (0.25, 0.05)
     assert sensing.selection == "column"
-    assert config.reconstructor == {"name": "mlp", "hidden": (2048, 2048)}
+    assert config.reconstructor == {"name": "mlp", "hidden": (2048, 2048), "eps": 1e-5}
     assert (config.data.crop, config.data.samples, config.data.fresh) == (32, 5_000_000, False)
     assert (train.epochs, train.batch, train.lr) == (50, 5000, 0.01)
     assert (train.lr_decay, train.lr_decay_epochs) == (0.6, 5)

@@ -149,7 +149,7 @@ def reproduce(
 
 def _judge_claims(out: Path, seed: int) -> None:
     """Print and write what the results say about the paper's claims."""
-    from tersense.cli.console import output
+    from tersense.cli.console import say
     from tersense.experiments.claims import claims_to_markdown, judge_claims
     from tersense.io.files import write_json, written_whole
 
@@ -158,8 +158,8 @@ def _judge_claims(out: Path, seed: int) -> None:
     write_json(f"{stem}.json", result)
     with written_whole(f"{stem}.md") as partial:
         partial.write_text(text, encoding="utf-8")
-    output.print(text, markup=False, soft_wrap=True)
-    output.print(f"{stem}.md and .json hold it")
+    say(text)
+    say(f"{stem}.md and .json hold it")
 
 
 @contextlib.contextmanager

@@ -28,6 +28,11 @@ PUBLISHED_COMPARISON = {
     "O-NL-SDA": (26.96, 31.38),
     "BP, dense ternary": (21.93, 24.04),
 }
+_SDA: dict[str, dict[str, Any]] = {
+    "sensing": {"kind": "float"},
+    "reconstructor": {"name": "sda"},
+    "train": {"lr": 0.001},
+}
 _METHODS: dict[Literal["bp", "tv"], str] = {"bp": "BP", "tv": "total variation"}
 
 
@@ -152,36 +157,43 @@ def _as_published() -> list[Experiment]:
 
 def _sda_sweep() -> list[Experiment]:
     """Return O-NL-SDA with one setting changed at a time, then with the good changes together."""
-    (base,) = (e for e in _comparison() if e.name == "sda")
 
     def changed(**values: float) -> Experiment:
-        settings = dict(base.settings)
+        settings = dict(_SDA)
         for key, value in values.items():
             section = "train" if key == "lr" else "reconstructor"
             settings[section] = settings[section] | {key: value}
         words = ", ".join(f"{key} = {value:g}" for key, value in values.items())
         name = "-".join(["sda", *(f"{key}{value:g}" for key, value in values.items())])
-        return replace(base, name=name, label=f"O-NL-SDA, {words}", settings=settings)
+        return Experiment(name, f"O-NL-SDA, {words}", settings)
 
     return [
-        base,
+        Experiment("sda-first", "O-NL-SDA, settings tried first", _SDA),
         *(changed(lr=rate) for rate in (0.0003, 0.003, 0.01)),
         *(changed(corruption=share) for share in (0.0, 0.3)),
         *(changed(pretrain_steps=steps) for steps in (0, 10_000)),
-        *(changed(corruption=0.0, pretrain_steps=steps) for steps in (10_000, 30_000)),
+        _tuned_sda(),
+        changed(corruption=0.0, pretrain_steps=30_000),
     ]
+
+
+def _tuned_sda() -> Experiment:
+    """Return O-NL-SDA with the best settings of the sweep."""
+    tuned = _SDA["reconstructor"] | {"corruption": 0.0, "pretrain_steps": 10_000}
+    published = PUBLISHED_COMPARISON["O-NL-SDA"]
+    label = "O-NL-SDA (corruption = 0, pretrain_steps = 10000)"
+    return Experiment("sda", label, _SDA | {"reconstructor": tuned}, published=published)
 
 
 def _comparison() -> list[Experiment]:
     published = PUBLISHED_COMPARISON
     ours = replace(_learned(0.25, 0.05), label="ours (5 % ternary)", published=published["ours"])
     dense: dict[str, dict[str, Any]] = {"sensing": {"kind": "float"}}
-    sda = {**dense, "reconstructor": {"name": "sda"}, "train": {"lr": 0.001}}
     return [
         ours,
         Experiment("float", "dense float sensing, our network", dense),
         Experiment("random", "random 5 % ternary, our network", {"sensing": {"kind": "random"}}),
-        Experiment("sda", "O-NL-SDA", sda, published=published["O-NL-SDA"]),
+        _tuned_sda(),
         Experiment("bp-dense", "BP, random dense ternary", {"sensing": {"density": 2 / 3}}, "bp",
                    published["BP, dense ternary"], camera=NOT_SPARSE),
         *_classical("5", "random 5 % ternary", 0.25, RANDOM),
@@ -285,8 +297,16 @@ def recipe(experiment: Experiment, options: Options) -> Config:
         )
     for section, changes in experiment.settings.items():
         tables[section].update(changes)
-    if options.quick and tables["data"].get("held_out"):
-        tables["data"]["held_out"] = 2  # of few images
+    if options.quick:
+        _shorten(tables)
     if experiment.model:
         tables["sensing"].update(window=32, stride=32)
     return build_config(tables)
+
+
+def _shorten(tables: dict[str, dict[str, Any]]) -> None:
+    """Make small what an experiment itself sets."""
+    if tables["data"].get("held_out"):
+        tables["data"]["held_out"] = 2  # of few images
+    if tables["reconstructor"].get("pretrain_steps"):
+        tables["reconstructor"]["pretrain_steps"] = 20

@@ -7,7 +7,7 @@ and would decide alone where the network goes.
 
 from collections.abc import Callable
 
-from torch import Tensor
+from torch import Tensor, nn
 
 _SMOOTH = 1e-3  # below this the Charbonnier loss is a squared one; in deviations of the pixels
 
@@ -26,6 +26,13 @@ def log_charbonnier(x: Tensor, estimate: Tensor) -> Tensor:
     """Return the mean over crops of the logarithm of their Charbonnier loss."""
     smooth = ((x - estimate).square() + _SMOOTH**2).sqrt()
     return smooth.mean(dim=(-2, -1)).log().mean()
+
+
+def l2_penalty(reconstructor: nn.Module) -> Tensor:
+    """Return ½·Σw² over the weight matrices, which the paper adds against over-fitting."""
+    matrices = [w for w in reconstructor.parameters() if w.ndim > 1]
+    total: Tensor = 0.5 * sum(w.square().sum() for w in matrices)  # type: ignore[assignment]
+    return total
 
 
 LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {

@@ -21,7 +21,7 @@ from tersense.sensing.sensors import DenseSensor, FixedSensor
 from tersense.sensing.ternary import TernarySensor
 from tersense.training.config import Config, SensingConfig
 from tersense.training.draws import draw_counts, draw_errors
-from tersense.training.losses import LOSSES
+from tersense.training.losses import LOSSES, l2_penalty
 
 
 class JointNetwork(nn.Module):
@@ -69,8 +69,7 @@ class JointNetwork(nn.Module):
         estimate = self.reconstructor(y, operator, x.shape[-2:], deviation, counts)
         loss = self.loss(x, estimate.float())
         if self.l2:
-            matrices = (w for w in self.reconstructor.parameters() if w.ndim > 1)
-            loss = loss + 0.5 * self.l2 * sum(w.square().sum() for w in matrices)
+            loss = loss + self.l2 * l2_penalty(self.reconstructor)
         return loss
 
     @torch.no_grad()

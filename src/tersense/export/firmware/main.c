@@ -97,14 +97,29 @@ static int sense_part(FILE *file, long start, long height, long width, long top,
     return 0;
 }
 
+/* Read a number of a PGM header; comments may stand before it. Return -1 where there is none. */
+static long read_number(FILE *file)
+{
+    long number;
+    int c;
+
+    while ((c = getc(file)) == ' ' || c == '\t' || c == '\r' || c == '\n' || c == '#')
+        if (c == '#')
+            while ((c = getc(file)) != '\n' && c != EOF)
+                ;
+    ungetc(c, file);
+    return fscanf(file, "%ld", &number) == 1 ? number : -1;
+}
+
 static int sense_image(const char *name)
 {
     FILE *file = fopen(name, "rb");
     long height, width, start, top, left;
-    int most;
+    char magic[3] = "";
 
-    if (!file || fscanf(file, "P5 %ld %ld %d", &width, &height, &most) != 3 || most != 255
-        || width < 1 || height < 1) {
+    if (!file || fscanf(file, "%2s", magic) != 1 || strcmp(magic, "P5")
+        || (width = read_number(file)) < 1 || (height = read_number(file)) < 1
+        || read_number(file) != 255) {
         fprintf(stderr, "encoder: %s is not a binary PGM image of 8 bits\n", name);
         return 2;
     }
