@@ -262,7 +262,8 @@ def address(tmp_path_factory):
         assert f"http://127.0.0.1:{port}" in line
         yield f"http://127.0.0.1:{port}/"
         server.terminate()
-        assert server.communicate(timeout=60)[1] == "tersense: interrupted\n"
+        said = server.communicate(timeout=60)[1]
+        assert said == "tersense: interrupted\n", said
     assert server.returncode == 128 + signal.SIGTERM
     assert not [path for path in home.rglob("*") if path.is_file()]  # nobody's images stay
 
