@@ -35,7 +35,10 @@ class Decoder:
     def read(
         self, path: Path, max_pixels: int, stride: int, seconds: float
     ) -> tuple[ImageArray, str]:
-        """Read an upload as `read_upload` does, within so many seconds."""
+        """Read an upload as `read_upload` does, within so many seconds.
+
+        Starting the process is not the upload's fault, and takes none of them.
+        """
         process = self._process
         if process is None or process.poll() is not None:
             process = self._process = _start()
@@ -79,10 +82,13 @@ class Decoder:
 def _start() -> "subprocess.Popen[bytes]":
     # As this process finds its modules, so does that one; but none in the current folder.
     surroundings = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-P", "-c", _START],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=surroundings,
     )  # fmt: skip
+    assert process.stdout
+    process.stdout.readline()  # empty if it failed, which is noticed when it is asked
+    return process
 
 
 def main() -> None:
@@ -90,6 +96,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the page, which ends us
     _limit_memory()
     silence_decoders()
+    sys.stdout.buffer.write(b"ready\n")
+    sys.stdout.buffer.flush()
     for line in sys.stdin.buffer:
         answer, pixels = _answer(*json.loads(line))
         sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n" + pixels)

@@ -122,7 +122,7 @@ def build_page(studio: Studio) -> gr.Blocks:
                     list(studio.shelf), value=family, label="Model", filterable=False,
                     info=explain(family, studio.shelf[family]), elem_id="model",
                 )  # fmt: skip
-                share = gr.Radio(
+                share = _Rates(
                     rates, value=rate, label="Rate: measurements per pixel", elem_id="rate"
                 )
             with gr.Column(scale=5, min_width=280):
@@ -169,7 +169,7 @@ def build_page(studio: Studio) -> gr.Blocks:
         def offer(family: str, before: str) -> tuple[Any, Any]:
             rates, rate = studio.rates(family, before)
             info = explain(family, studio.shelf[family])
-            return gr.Radio(rates, value=rate), gr.Dropdown(info=info)
+            return _Rates(rates, value=rate), gr.Dropdown(info=info)
 
         quick: dict[str, Any] = {"queue": False, "show_progress": "hidden",
                                  "api_visibility": "private"}  # fmt: skip
@@ -191,6 +191,20 @@ def build_page(studio: Studio) -> gr.Blocks:
     page.queue(default_concurrency_limit=AT_ONCE, max_size=_MAX_WAITING, api_open=False)
     built: gr.Blocks = page
     return built
+
+
+class _Rates(gr.Radio):
+    """Rates to choose from; whether one is offered is for the studio to say.
+
+    Whoever changes the model twice in a moment sends a rate of the first when the second is there
+    already, which gradio would refuse.
+    """
+
+    is_template = True  # to the browser, a radio
+
+    def preprocess(self, payload: object) -> str:
+        """Take any text; a request may hold anything else."""
+        return payload if isinstance(payload, str) else ""
 
 
 def _caption(text: str, more: str = "", script: str | None = None) -> gr.HTML:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import io
 import logging
 import signal
 import socket
@@ -150,13 +151,15 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End: jobs first, because threads that compute would crash a process that ends."""
-        # Who is still connected is cut off, which is no error.
+        # Who is still connected is cut off, which is no error, though uvicorn logs one and gradio
+        # prints where it was.
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         await asyncio.to_thread(self._studio.close)
         self._page._queue.close()  # type: ignore[no-untyped-call]
         self._page.is_running = False
         self._page.app.stop_event.set()
-        await super().shutdown(sockets)
+        with contextlib.redirect_stderr(io.StringIO()):
+            await super().shutdown(sockets)
 
 
 @contextlib.contextmanager

@@ -22,6 +22,7 @@ from tersense.app.state import Capture, Shelf, capture
 from tersense.errors import TersenseError
 from tersense.io.figures import draw_error, draw_measurements, draw_pattern_sheet
 from tersense.io.images import PHOTOGRAPH, write_image
+from tersense.models.imager import Imager
 
 SAMPLES = [PHOTOGRAPH, *map(PHOTOGRAPH.with_name, ("coffee.jpg", "camera.png"))]
 AT_ONCE = 2  # people whose images are worked on; others wait in line
@@ -126,7 +127,7 @@ class Studio:
         try:
             with Deadline(self.seconds, self._stopping) as deadline:
                 deadline.check()
-                imager = self.shelf[family][rate]
+                imager = self._imager(family, rate)
                 stride = imager.patterns.stride
                 seconds = min(_SECONDS_TO_DECODE, round(deadline.left, 1))
                 image, note = decoder.read(path, self.max_pixels, stride, seconds)
@@ -135,6 +136,14 @@ class Studio:
                 return Results(done, note, self._write(path.stem, done))
         finally:
             self._idle.put(decoder)
+
+    def _imager(self, family: str, rate: str) -> Imager:
+        rates = self.shelf[family]
+        if rate not in rates:
+            raise TersenseError(
+                f"rate must be one of {', '.join(rates)} for {family}, got {rate}; choose another"
+            )
+        return rates[rate]
 
     def _write(self, stem: str, done: Capture) -> dict[str, str]:
         folder = self.folder / uuid.uuid4().hex  # which nobody guesses

@@ -1,0 +1,253 @@
+"""The web page (extra `app`): pick or upload an image, sense it, see what comes back."""
+
+import base64
+import html
+import io
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from tersense.app.state import explain
+from tersense.app.studio import AT_ONCE, SAMPLES, Studio
+from tersense.app.uploads import MAX_BYTES
+from tersense.errors import TersenseError, install_hint
+from tersense.io.figures import FULL_SCALE, color_bar_ticks, draw_color_bar
+
+# Before the import: nothing is told to anybody.
+os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+try:
+    import gradio as gr
+except ImportError as error:
+    raise TersenseError(f"the web page needs gradio: {install_hint('app')}") from error
+
+_MAX_WAITING = 50  # people in line
+_MEGABYTES = MAX_BYTES // 2**20
+
+_INTRODUCTION = """
+<header>
+<h1>tersense</h1>
+<p>A camera that never records the image. It records a few sums of pixels, each weighted by
+<b class="minus">−1</b>, 0 or <b class="plus">+1</b>, and a network turns the sums back into the
+image.</p>
+</header>
+"""
+
+_NOTHING = "<p class='nothing'>No result. Pick or upload an image.</p>"
+# In the order of `_show`. It happens in the browser, so that it never comes after the next
+# result.
+_CLEAR = f"""() => {{
+    const none = {{__type__: "update", value: null, interactive: false}};
+    return [null, null, {json.dumps(_NOTHING)}, "", null, null, none, none];
+}}"""
+_OFFER = """() => Array(2).fill({__type__: "update", interactive: true})"""
+# Some uploads fail before the server hears of them, because they are too large, say. So what is
+# shown is cleared when one begins.
+_TELL_OF_UPLOADS = """
+for (const kind of ["change", "drop"])
+    document.addEventListener(kind, event => {
+        if (event.target.closest("#upload")?.querySelector("input")) trigger("clear");
+    }, true);
+"""
+
+
+def _show(studio: Studio, path: str, family: str, rate: str) -> tuple[Any, ...]:
+    """Sense and reconstruct an image; return what the page shows, in its order."""
+    try:
+        done, note, files = studio.work(Path(path), family, rate)
+    except (TersenseError, MemoryError) as error:
+        raise _message(str(error) or "This image needs more memory than there is.") from error
+    return (
+        (files["original"], files["reconstruction"]),
+        (files["original"], files["error"]),
+        _list("figures", done.quality) + _note(note),
+        _list("cards", done.costs),
+        files["patterns"],
+        files["measurements"],
+        files["tsm"],
+        files["reconstruction"],
+    )
+
+
+def _pick(index: object) -> str:
+    """Return the sample that somebody picked; a request may hold anything."""
+    if type(index) is not int or not 0 <= index < len(SAMPLES):
+        raise _message(f"sample must be a number from 0 to {len(SAMPLES) - 1}; pick another")
+    return str(SAMPLES[index])
+
+
+def _message(text: str) -> gr.Error:
+    """Return an error that the page shows; nobody else needs to hear of it."""
+    return gr.Error(text, title="That did not work", print_exception=False)
+
+
+def _list(kind: str, facts: Mapping[str, tuple[str, str]]) -> str:
+    items = [
+        f"<div><dt>{name}</dt><dd>{html.escape(value)}</dd><small>{html.escape(beside)}</small></div>"
+        for name, (value, beside) in facts.items()
+    ]
+    return f"<dl class='{kind}'>{''.join(items)}</dl>"
+
+
+def _note(note: str) -> str:
+    return f"<p class='note'>The image was {html.escape(note)}.</p>" if note else ""
+
+
+def build_page(studio: Studio) -> gr.Blocks:
+    """Build the page."""
+    family = next(iter(studio.shelf))
+    rates, rate = studio.rates(family, "")
+    with gr.Blocks(title="tersense", analytics_enabled=False) as page:
+        picked = gr.State(str(SAMPLES[0]))
+        gr.HTML(_INTRODUCTION, padding=False)
+        with gr.Row(equal_height=False):
+            with gr.Column(scale=2, min_width=280):
+                _caption("Pick an image")
+                gallery = gr.Gallery(
+                    [(str(path), None) for path in SAMPLES], show_label=False, columns=3, rows=1,
+                    height=120, object_fit="cover", allow_preview=False, selected_index=0,
+                    interactive=False, buttons=[], elem_id="samples",
+                )  # fmt: skip
+                started = _caption(
+                    "or upload one", f"gray or color, up to {_MEGABYTES} MB", _TELL_OF_UPLOADS
+                )
+                upload = gr.File(
+                    show_label=False, file_types=["image"], height=130, elem_id="upload"
+                )
+                model = gr.Dropdown(
+                    list(studio.shelf), value=family, label="Model", filterable=False,
+                    info=explain(family, studio.shelf[family]), elem_id="model",
+                )  # fmt: skip
+                share = _Rates(
+                    rates, value=rate, label="Rate: measurements per pixel", elem_id="rate"
+                )
+            with gr.Column(scale=5, min_width=280):
+                figures = gr.HTML(_NOTHING, elem_id="figures", padding=False)
+                with gr.Tabs():
+                    with gr.Tab("Reconstruction"):
+                        _caption("Move the slider", "left of it is the original")
+                        again = _slider("again")
+                    with gr.Tab("Error"):
+                        gr.HTML(_color_bar(), padding=False)
+                        wrong = _slider("wrong")
+                with gr.Row():
+                    tsm = _download("↓ Measurements (.tsm)", "tsm")
+                    png = _download("↓ Image (.png)", "png")
+        cards = gr.HTML(elem_id="cards", padding=False)
+        with gr.Row():
+            with gr.Column(min_width=280):
+                _caption("The patterns", "+1 orange, −1 blue, 0 gray")
+                patterns = _image("patterns")
+            with gr.Column(min_width=280):
+                _caption("The measurements", "a small image for each pattern, middle gray is 0")
+                measured = _image("measured")
+        shown = [again, wrong, figures, cards, patterns, measured, tsm, png]
+
+        # The upload comes with each request: a crowd may make the server forget a guest's choices,
+        # but the guest must not be shown another image then.
+        def show(upload: str | None, picked: str, family: str, rate: str) -> tuple[Any, ...]:
+            return _show(studio, upload or picked, family, rate)
+
+        # The latest wish counts: whoever changes the rate twice need not wait for the first.
+        work: dict[str, Any] = {
+            "fn": show, "inputs": [upload, picked, model, share], "outputs": shown,
+            "concurrency_limit": AT_ONCE, "concurrency_id": "camera", "show_progress_on": [again],
+            "trigger_mode": "always_last", "api_visibility": "private",
+        }  # fmt: skip
+
+        def pick(event: gr.EventData) -> tuple[str, None]:
+            told = event._data if isinstance(event._data, dict) else {}
+            return _pick(told.get("index")), None
+
+        def take(upload: str) -> Any:
+            return gr.Gallery(selected_index=None)
+
+        def offer(family: str, before: str) -> tuple[Any, Any]:
+            rates, rate = studio.rates(family, before)
+            info = explain(family, studio.shelf[family])
+            return _Rates(rates, value=rate), gr.Dropdown(info=info)
+
+        quick: dict[str, Any] = {"queue": False, "show_progress": "hidden",
+                                 "api_visibility": "private"}  # fmt: skip
+        clear: dict[str, Any] = {"fn": None, "js": _CLEAR, "outputs": shown, **quick}
+        started.clear(**clear)
+        works = {
+            page.load: page.load(**work),
+            gallery.select: gallery.select(pick, None, [picked, upload], **quick).then(**work),
+            upload.upload: upload.upload(take, upload, gallery, **quick).success(**work),
+            model.input: model.input(offer, [model, share], [share, model], **quick).then(**work),
+            share.input: share.input(**work),
+        }
+        for wish, done in works.items():
+            done.failure(**clear)
+            done.success(None, js=_OFFER, outputs=[tsm, png], **quick)
+            # What an earlier wish gives later must not take the place of what this one gave.
+            wish(None, cancels=[other for other in works.values() if other is not done])
+    # Closed: otherwise a plain request would have its image worked on outside of the line.
+    page.queue(default_concurrency_limit=AT_ONCE, max_size=_MAX_WAITING, api_open=False)
+    built: gr.Blocks = page
+    return built
+
+from gradio.events import Dependency
+
+class _Rates(gr.Radio):
+    """Rates to choose from; whether one is offered is for the studio to say.
+
+    Whoever changes the model twice in a moment sends a rate of the first when the second is there
+    already, which gradio would refuse.
+    """
+
+    is_template = True  # to the browser, a radio
+
+    def preprocess(self, payload: object) -> str:
+        """Take any text; a request may hold anything else."""
+        return payload if isinstance(payload, str) else ""
+    from typing import Callable, Literal, Sequence, Any, TYPE_CHECKING
+    from gradio.blocks import Block
+    if TYPE_CHECKING:
+        from gradio.components import Timer
+        from gradio.components.base import Component
+
+
+def _caption(text: str, more: str = "", script: str | None = None) -> gr.HTML:
+    words = f"<h2>{text} <small>{more}</small></h2>"
+    return gr.HTML(words, padding=False, js_on_load=script)
+
+
+def _color_bar() -> str:
+    """Return the scale of the error map; the numbers are text, to be read on any background."""
+    file = io.BytesIO()
+    Image.fromarray(draw_color_bar(256, numbers=False)).save(file, "PNG")
+    bar = base64.b64encode(file.getvalue()).decode()
+    ticks = "".join(f"<li>{tick}</li>" for tick in color_bar_ticks())
+    return (
+        f"<div class='scale'><h2>Error <small>in gray levels, {FULL_SCALE} or more in the lightest "
+        f"color</small></h2><div><img src='data:image/png;base64,{bar}' alt='color bar'>"
+        f"<ol>{ticks}</ol></div></div>"
+    )
+
+
+def _slider(name: str) -> gr.ImageSlider:
+    return gr.ImageSlider(show_label=False, interactive=False, max_height=520, elem_id=name,
+                          buttons=["fullscreen"])  # fmt: skip
+
+
+def _download(label: str, name: str) -> gr.DownloadButton:
+    return gr.DownloadButton(label, size="md", interactive=False, elem_id=name)
+
+
+def _image(name: str) -> gr.Image:
+    return gr.Image(show_label=False, interactive=False, elem_id=name, buttons=["fullscreen"])
+
+
+def make_theme() -> gr.themes.Base:
+    """Return colors and fonts; the fonts are those of the reader's system."""
+    fonts = ["system-ui", "sans-serif"]
+    return gr.themes.Base(
+        primary_hue="orange", secondary_hue="blue", neutral_hue="slate", radius_size="md",
+        font=fonts, font_mono=["ui-monospace", "monospace"],
+    )  # fmt: skip
