@@ -218,9 +218,7 @@ def test_the_command_needs_no_images_and_prints_what_it_writes(papers, tmp_path,
         shutil.copytree(path, tmp_path / path.name)
     assert main(["reproduce", "claims", "-o", str(tmp_path)]) == 0
     text = (tmp_path / "claims.md").read_text()
-    printed = capsys.readouterr().out
-    for line in text.splitlines():
-        assert line in printed
+    assert capsys.readouterr().out.startswith(text)
     written = json.loads((tmp_path / "claims.json").read_text())
     assert [row["holds"] for row in written["claims"]] == [HOLDS] * len(CLAIMS)
 

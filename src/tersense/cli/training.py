@@ -158,7 +158,8 @@ def _judge_claims(out: Path, seed: int) -> None:
     write_json(f"{stem}.json", result)
     with written_whole(f"{stem}.md") as partial:
         partial.write_text(text, encoding="utf-8")
-    say(text)
+    for line in text.splitlines():
+        say(line)
     say(f"{stem}.md and .json hold it")
 
 
