@@ -122,7 +122,7 @@ def build_page(studio: Studio) -> gr.Blocks:
                     list(studio.shelf), value=family, label="Model", filterable=False,
                     info=explain(family, studio.shelf[family]), elem_id="model",
                 )  # fmt: skip
-                share = _Rates(
+                share = gr.Radio(
                     rates, value=rate, label="Rate: measurements per pixel", elem_id="rate"
                 )
             with gr.Column(scale=5, min_width=280):
@@ -166,10 +166,14 @@ def build_page(studio: Studio) -> gr.Blocks:
         def take(upload: str) -> Any:
             return gr.Gallery(selected_index=None)
 
-        def offer(family: str, before: str) -> tuple[Any, Any]:
+        # Not preprocessed: whoever changes the model twice in a moment sends a rate of the first
+        # when the second is there already, which gradio would refuse.
+        def offer(family: object, before: object) -> tuple[Any, Any]:
+            if not isinstance(family, str) or family not in studio.shelf:
+                raise _message(f"model must be one of {', '.join(studio.shelf)}; choose another")
             rates, rate = studio.rates(family, before)
             info = explain(family, studio.shelf[family])
-            return _Rates(rates, value=rate), gr.Dropdown(info=info)
+            return gr.Radio(rates, value=rate), gr.Dropdown(info=info)
 
         quick: dict[str, Any] = {"queue": False, "show_progress": "hidden",
                                  "api_visibility": "private"}  # fmt: skip
@@ -179,7 +183,9 @@ def build_page(studio: Studio) -> gr.Blocks:
             page.load: page.load(**work),
             gallery.select: gallery.select(pick, None, [picked, upload], **quick).then(**work),
             upload.upload: upload.upload(take, upload, gallery, **quick).success(**work),
-            model.input: model.input(offer, [model, share], [share, model], **quick).then(**work),
+            model.input: model.input(
+                offer, [model, share], [share, model], preprocess=False, **quick
+            ).then(**work),
             share.input: share.input(**work),
         }
         for wish, done in works.items():
@@ -191,20 +197,6 @@ def build_page(studio: Studio) -> gr.Blocks:
     page.queue(default_concurrency_limit=AT_ONCE, max_size=_MAX_WAITING, api_open=False)
     built: gr.Blocks = page
     return built
-
-
-class _Rates(gr.Radio):
-    """Rates to choose from; whether one is offered is for the studio to say.
-
-    Whoever changes the model twice in a moment sends a rate of the first when the second is there
-    already, which gradio would refuse.
-    """
-
-    is_template = True  # to the browser, a radio
-
-    def preprocess(self, payload: object) -> str:
-        """Take any text; a request may hold anything else."""
-        return payload if isinstance(payload, str) else ""
 
 
 def _caption(text: str, more: str = "", script: str | None = None) -> gr.HTML:

@@ -22,7 +22,6 @@ from tersense.app.state import Capture, Shelf, capture
 from tersense.errors import TersenseError
 from tersense.io.figures import draw_error, draw_measurements, draw_pattern_sheet
 from tersense.io.images import PHOTOGRAPH, write_image
-from tersense.models.imager import Imager
 
 SAMPLES = [PHOTOGRAPH, *map(PHOTOGRAPH.with_name, ("coffee.jpg", "camera.png"))]
 AT_ONCE = 2  # people whose images are worked on; others wait in line
@@ -109,10 +108,11 @@ class Studio:
         for decoder in self._decoders:
             self._idle.put(decoder)
 
-    def rates(self, family: str, before: str) -> tuple[list[str], str]:
+    def rates(self, family: str, before: object) -> tuple[list[str], str]:
         """Return a family's rates, and the one to choose: as before, the usual or the highest."""
         rates = list(self.shelf[family])
-        return rates, next(rate for rate in (before, _USUAL_RATE, rates[-1]) if rate in rates)
+        usual = _USUAL_RATE if _USUAL_RATE in rates else rates[-1]
+        return rates, before if isinstance(before, str) and before in rates else usual
 
     def work(self, path: Path, family: str, rate: str) -> Results:
         """Sense and reconstruct an image, and write what came of it, within the time limit."""
@@ -127,7 +127,7 @@ class Studio:
         try:
             with Deadline(self.seconds, self._stopping) as deadline:
                 deadline.check()
-                imager = self._imager(family, rate)
+                imager = self.shelf[family][rate]
                 stride = imager.patterns.stride
                 seconds = min(_SECONDS_TO_DECODE, round(deadline.left, 1))
                 image, note = decoder.read(path, self.max_pixels, stride, seconds)
@@ -136,14 +136,6 @@ class Studio:
                 return Results(done, note, self._write(path.stem, done))
         finally:
             self._idle.put(decoder)
-
-    def _imager(self, family: str, rate: str) -> Imager:
-        rates = self.shelf[family]
-        if rate not in rates:
-            raise TersenseError(
-                f"rate must be one of {', '.join(rates)} for {family}, got {rate}; choose another"
-            )
-        return rates[rate]
 
     def _write(self, stem: str, done: Capture) -> dict[str, str]:
         folder = self.folder / uuid.uuid4().hex  # which nobody guesses
