@@ -100,7 +100,9 @@ def resealed(header_edit, content):
 
 
 EDITS = {
-    "newer version": (lambda o, i: i.update(version=2), "file: its format 2 is newer"),
+    "newer version": (lambda o, i: i.update(version=3), "file: its format 3 is newer"),
+    "version of nobody": (lambda o, i: i.update(version=0), "version must be at least 1"),
+    "packed, but not": (lambda o, i: i.update(version=2, bits=10), "packed y must be U8, got I16"),
     "version as text": (lambda o, i: i.update(version="1"), "format"),
     "no version": (lambda o, i: i.pop("version"), "version"),
     "another height": (lambda o, i: i.update(height=200), "shape"),

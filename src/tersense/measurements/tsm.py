@@ -1,8 +1,9 @@
 """The measurement file (`.tsm`): exact integers and the header that says how they were made.
 
-It is a safetensors file. It holds one tensor `y`, in the smallest integer type that fits, and one
-metadata entry `tersense`: a JSON object, the header. The checksum in the header covers every byte
-of the file, its own 64 digits taken as zeros.
+It is a safetensors file. It holds one tensor `y` and one metadata entry `tersense`: a JSON object,
+the header. Exact values are integers of the smallest type that fits (format 1); codes of B bits are
+packed into a plain stream of bytes (format 2, see `packing`). The checksum in the header covers
+every byte of the file, its own 64 digits taken as zeros.
 """
 
 import hashlib
@@ -16,11 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from tersense.io.schema import at_least, build, validate
+from tersense.io.schema import at_least, at_most, build, validate
+from tersense.measurements.packing import pack, packed_size, unpack
 from tersense.measurements.readout import Readout
 from tersense.sensing.geometry import Geometry
 
-VERSION = 1
+VERSION = 2
+PACKED = 2  # the first format that packs codes
 _CHECKSUM = re.compile(rb"sha256:([0-9a-f]{64})")
 _BLANK = b"0" * 64
 _LONGEST_HEADER = 2**16
@@ -46,7 +49,7 @@ class Header:
         rows: m, the rows of Φ: measurements per window.
         phi: Hash of Φ (`Patterns.hash`).
         readout: Noise and bits; exact integers by default.
-        version: Of the file format.
+        version: Of the file format: 1, or 2 where codes are packed.
     """
 
     height: Annotated[int, at_least(1)]
@@ -57,7 +60,7 @@ class Header:
     rows: Annotated[int, at_least(1)]
     phi: str
     readout: Readout = field(default_factory=Readout)
-    version: int = VERSION
+    version: Annotated[int, at_least(1), at_most(VERSION)] = 1
 
     def __post_init__(self) -> None:
         validate("header", self)
@@ -72,10 +75,15 @@ class Header:
         gray = (self.rows, *grid)
         return gray if self.mode == "L" else (3, *gray)
 
+    @property
+    def packed(self) -> bool:
+        """Whether the file keeps codes as a stream of bits."""
+        return self.version >= PACKED and self.readout.bits > 0
+
     def to_dict(self) -> dict[str, Any]:
         """Return the header as the file keeps it, all in one flat table."""
         flat = {key: value for key, value in asdict(self).items() if key != "readout"}
-        return {_KEYS.get(key, key): value for key, value in flat.items()} | asdict(self.readout)
+        return {_KEYS.get(key, key): value for key, value in flat.items()} | self.readout.to_dict()
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> "Header":
@@ -88,11 +96,21 @@ class Header:
 
 def encode(values: NDArray[Any], header: Header) -> bytes:
     """Return the content of a measurement file."""
-    compact = np.ascontiguousarray(values.astype(smallest_type(values)))
+    if header.packed:
+        compact = pack(values, header.readout.bits)
+    else:
+        compact = np.ascontiguousarray(values.astype(smallest_type(values)))
     described = header.to_dict() | {"checksum": "sha256:" + _BLANK.decode()}
     content = save({"y": compact}, {"tersense": json.dumps(described, sort_keys=True)})
     at = _checksum_place(content[: 8 + _LONGEST_HEADER])
     return b"".join((content[:at], _digest(content, at), content[at + 64 :]))
+
+
+def payload_bytes(values: NDArray[Any], header: Header) -> int:
+    """Return how many bytes of a measurement file are measurements."""
+    if header.packed:
+        return packed_size(values.size, header.readout.bits)
+    return values.size * smallest_type(values).itemsize
 
 
 def decode(file: BinaryIO, size: int, max_pixels: int = MAX_PIXELS) -> tuple[NDArray[Any], Header]:
@@ -110,24 +128,31 @@ def decode(file: BinaryIO, size: int, max_pixels: int = MAX_PIXELS) -> tuple[NDA
             f"its format {version} is newer than {VERSION}, the newest known here; update tersense"
         )
     tensor = outer["y"]
-    dtype, shape = _TYPES[tensor["dtype"]], tuple(tensor["shape"])
     header = Header.from_dict(inner)
     if header.height * header.width > max_pixels:
         raise ValueError(
             f"its image must have at most {max_pixels:,} pixels, got {header.width}×{header.height}"
         )
-    if shape != header.shape:
-        raise ValueError(f"y has shape {shape}, but its image gives {header.shape}")
-    count = math.prod(shape)
-    if size != 8 + length + count * dtype.itemsize:
-        raise ValueError(f"it has {size} bytes, not {8 + length + count * dtype.itemsize}")
-    if tensor["data_offsets"] != [0, count * dtype.itemsize] or len(outer) != 2:
+    count, dtype = math.prod(header.shape), np.dtype(np.uint8)
+    shape: tuple[int, ...] = (packed_size(count, header.readout.bits),)
+    if not header.packed:
+        dtype, shape = _TYPES[tensor["dtype"]], header.shape
+    elif tensor["dtype"] != "U8":
+        raise ValueError(f"packed y must be U8, got {tensor['dtype']}")
+    if tuple(tensor["shape"]) != shape:
+        raise ValueError(f"y has shape {tuple(tensor['shape'])}, but its image gives {shape}")
+    payload = math.prod(shape) * dtype.itemsize
+    if size != 8 + length + payload:
+        raise ValueError(f"it has {size} bytes, not {8 + length + payload}")
+    if tensor["data_offsets"] != [0, payload] or len(outer) != 2:
         raise ValueError("it holds something else than y")
     content = start + text + file.read()
     at = _checksum_place(start + text)
     if _digest(content, at) != content[at : at + 64]:
         raise ValueError("the checksum does not match, the file is damaged")
     values = np.frombuffer(content, dtype.newbyteorder("<"), offset=8 + length)
+    if header.packed:
+        return unpack(values, count, header.readout.bits).reshape(header.shape), header
     return values.astype(dtype).reshape(shape), header
 
 
