@@ -99,8 +99,8 @@ FullScaleOption = Annotated[
     typer.Option(
         "--full-scale",
         metavar="X",
-        help="What the bits reach to: a number; max, the most that the patterns can give; P%, "
-        "that share of each image's |y|; or auto, its largest.",
+        help="What the bits reach to: a number; max, the most that any pattern can give; P%, so "
+        "many of each pattern's |y| in the image; or auto, their largest.",
     ),
 ]
 NoiseOption = Annotated[

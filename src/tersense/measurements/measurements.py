@@ -20,7 +20,7 @@ class Measurements:
 
     Args:
         values: Integers of shape (m, h, w), or (3, m, h, w) in color: y itself, or the codes of
-            a quantized readout, to be multiplied by `header.readout.step`.
+            a quantized readout, to be multiplied by `header.readout.unit`.
         header: How they were made.
     """
 
@@ -51,7 +51,7 @@ class Measurements:
 
     @property
     def bits_per_pixel(self) -> float:
-        """Return the bits per pixel (of each channel, in color) that the file takes for y."""
+        """Return the bits per pixel (of each channel, in color) of the file without its header."""
         return 8 * tsm.payload_bytes(self.values, self.header) / self._pixels
 
     def __repr__(self) -> str:
@@ -63,7 +63,7 @@ class Measurements:
 
         Args:
             readout: What happens. One that follows the image is ranged for this one; the header
-                records the step.
+                records the steps.
             light: |Φ|x of the shape of y, where the readout counts photons.
         """
         before = self.header.readout
@@ -93,7 +93,7 @@ class Measurements:
         Args:
             bits: B, at least 2. The codes lie between −(2^(B−1) − 1) and 2^(B−1) − 1.
             full_scale: The largest magnitude to represent; what exceeds it is clipped. None for
-                the largest of these measurements.
+                the largest measurement of each pattern.
         """
         if full_scale is None:
             return self.read_out(Readout.ranging(bits))

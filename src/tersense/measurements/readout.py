@@ -2,7 +2,9 @@
 
     y ──photons──▶ ──+ Gaussian noise──▶ ──÷ step, round half up, clip──▶ codes
 
-A value v of a quantized readout stands for v·step. Reconstructors are told the deviation of the
+A value v of a quantized readout stands for v·step. The sums of a pattern that is mostly +1 are many
+times larger than those of a balanced one, so each pattern may have a step of its own: a gain before
+the converter. Reconstructors are told the deviation of the
 error, because a network or an estimate that knows it need not believe its measurements blindly.
 
 Photons: mirrors are on or off, so a pattern is shown twice, first its +1 and then its −1, and each
@@ -42,8 +44,9 @@ class Readout:
         seed: Of all that is random.
         photons: That a pixel of value 1 gives in an exposure, on average; 0 for light without
             shot noise.
-        percentile: If above 0, the step follows the image: `ranged` chooses it so that this share
-            of all |y|, in percent, is not clipped.
+        percentile: If above 0, the steps follow the image: `ranged` chooses one for each row of Φ,
+            so that this share of its |y|, in percent, is not clipped.
+        steps: Of each row of Φ, where `ranged` chose them; `step` means nothing then.
 
     Example:
         >>> import numpy as np
@@ -59,6 +62,7 @@ class Readout:
     seed: Annotated[int, at_least(0)] = 0
     photons: Annotated[float, at_least(0), at_most(MOST_PHOTONS)] = 0.0
     percentile: Annotated[float, at_least(0), at_most(100)] = 0.0
+    steps: tuple[Annotated[float, above(0), at_most(LARGEST_VALUE)], ...] = ()
 
     def __post_init__(self) -> None:
         validate("readout", self)
@@ -93,7 +97,7 @@ class Readout:
         cls, bits: int | None = None, noise: float = 0.0, seed: int = 0, photons: float = 0.0,
         percentile: float = WHOLE_RANGE,
     ) -> "Readout":  # fmt: skip
-        """Return the readout whose converter is ranged for each image; see `percentile`."""
+        """Return the readout whose converter follows the image; see `percentile` and `ranged`."""
         if bits is not None:
             _require_bits(bits)
         share = float(percentile) if bits else 0.0
@@ -105,9 +109,10 @@ class Readout:
         return build("readout", cls, content)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it ready for JSON; photons and percentile only where there are any."""
-        later = ("photons", "percentile")  # files of before do not have them
-        return {key: value for key, value in asdict(self).items() if key not in later or value}
+        """Return it ready for JSON; what files of before do not have only where it is there."""
+        later = ("photons", "percentile", "steps")
+        content = asdict(self) | {"steps": list(self.steps)}
+        return {key: value for key, value in content.items() if key not in later or value}
 
     @property
     def largest_code(self) -> int:
@@ -115,9 +120,9 @@ class Readout:
         return int(2 ** (self.bits - 1) - 1) if self.bits else LARGEST_VALUE
 
     @property
-    def full_scale(self) -> float:
-        """The largest magnitude that is not clipped."""
-        return self.largest_code * self.step
+    def unit(self) -> float | NDArray[np.float64]:
+        """What one unit of a code stands for: `step`, or (m, 1, 1) where rows of Φ differ."""
+        return np.array(self.steps)[:, None, None] if self.steps else self.step
 
     @property
     def exact(self) -> bool:
@@ -125,40 +130,49 @@ class Readout:
         return not (self.bits or self.noise or self.photons)
 
     @property
-    def deviation(self) -> float:
-        """The standard deviation of a measurement's error, in pixel values, but for photons."""
-        rounding = self.step**2 / 12 if self.bits else 0.0
-        return math.sqrt(self.noise**2 + rounding)
+    def deviation(self) -> float | NDArray[np.float64]:
+        """The standard deviation of a measurement's error, in pixel values, but for photons.
 
-    def deviation_at(self, light: Values) -> Values | float:
+        A number, or (m, 1, 1) where rows of Φ differ.
+        """
+        rounding = self.unit**2 / 12 if self.bits else 0.0
+        deviation: float | NDArray[np.float64] = (self.noise**2 + rounding) ** 0.5
+        return deviation
+
+    def deviation_at(self, light: Values) -> Values | float | NDArray[np.float64]:
         """Return the standard deviation of each measurement's error, shot noise included.
 
         Args:
             light: |Φ|x, the sum of the pixels that are on in either exposure; an estimate or an
-                upper bound serves. Of any shape that broadcasts to y.
+                upper bound serves. A number, array or tensor that broadcasts to y.
 
         Returns:
-            A number where it is the same for all, otherwise of the shape of `light`.
+            `deviation` without photons, otherwise of the kind of `light`.
         """
         if not self.photons:
             return self.deviation
-        deviation: Values = (light / self.photons + self.deviation**2) ** 0.5
+        deviation: Values = (light / self.photons + _alike(self.deviation, light) ** 2) ** 0.5
         return deviation
 
     def scaled(self, factor: float) -> "Readout":
         """Return the same readout for measurements in other units, y·factor and light·factor."""
         return replace(
-            self, step=self.step * factor, noise=self.noise * factor, photons=self.photons / factor
-        )
+            self, step=self.step * factor, noise=self.noise * factor, photons=self.photons / factor,
+            steps=tuple(step * factor for step in self.steps),
+        )  # fmt: skip
 
     def ranged(self, y: NDArray[Any]) -> "Readout":
-        """Return the readout with the whole step that suits y; itself where it is fixed."""
+        """Return the readout with the whole steps that suit y (…, m, h, w), one for each row of Φ.
+
+        Where the readout does not follow the image, it is returned as it is.
+        """
         if not (self.bits and self.percentile):
             return self
-        # Always a value that was measured, so that no arithmetic rounds it.
         magnitudes = np.abs(y.astype(np.int64) if y.dtype.kind in "iu" else y)
-        reached = np.percentile(magnitudes, self.percentile, method="inverted_cdf")
-        return replace(self, step=_whole_step(float(reached), self.bits))
+        of_rows = np.moveaxis(magnitudes, -3, 0).reshape(y.shape[-3], -1)
+        # Always a value that was measured, so that no arithmetic rounds it.
+        reached = np.percentile(of_rows, self.percentile, axis=1, method="inverted_cdf")
+        return replace(self, steps=tuple(_whole_step(float(r), self.bits) for r in reached))
 
     def disturb(self, y: NDArray[Any], light: NDArray[Any] | None = None) -> NDArray[Any]:
         """Return what light and sensor make of exact measurements, before the converter: integers.
@@ -181,7 +195,7 @@ class Readout:
         return np.clip(np.rint(noisy), -LARGEST_VALUE, LARGEST_VALUE).astype(np.int64)
 
     def quantize(self, y: Values) -> Values:
-        """Return the codes of y, clip(⌊y/step + 1/2⌋); y itself where exact.
+        """Return the codes of y (…, m, h, w), clip(⌊y/step + 1/2⌋); y itself where exact.
 
         Integers in whole steps are divided as integers, as hardware does it. Arrays and tensors of
         real numbers give real numbers.
@@ -189,16 +203,18 @@ class Readout:
         if not self.bits:
             return y
         codes: Any
-        if isinstance(y, np.ndarray) and y.dtype.kind in "iu" and self.step.is_integer():
-            codes = (2 * y.astype(np.int64) + int(self.step)) // (2 * int(self.step))
+        unit = _alike(self.unit, y)
+        if isinstance(y, np.ndarray) and y.dtype.kind in "iu" and np.all(unit % 1 == 0):
+            whole = np.asarray(unit).astype(np.int64)
+            codes = (2 * y.astype(np.int64) + whole) // (2 * whole)
         else:
-            shifted = y / self.step + 0.5
+            shifted = y / unit + 0.5
             codes = shifted.floor() if hasattr(shifted, "floor") else np.floor(shifted)
         clipped: Values = codes.clip(-self.largest_code, self.largest_code)
         return clipped
 
     def apply(self, y: NDArray[Any], light: NDArray[Any] | None = None) -> NDArray[np.int32]:
-        """Return what the readout, with its step, gives for exact measurements; see `disturb`."""
+        """Return what the readout, with its steps, gives for exact measurements; see `disturb`."""
         codes: NDArray[np.int32] = np.asarray(self.quantize(self.disturb(y, light)))
         return codes.astype(np.int32)
 
@@ -208,12 +224,15 @@ class Readout:
     def _converter(self) -> str:
         if not self.bits:
             return ""
+        steps = f"steps of {self.step:g}"
+        if self.steps:
+            steps = f"steps of {min(self.steps):g} to {max(self.steps):g}"
         if not self.percentile:
-            return f"{self.bits} bits, steps of {self.step:g}"
+            return f"{self.bits} bits, {steps}"
         whole = self.percentile == WHOLE_RANGE
-        followed = "the largest |y|" if whole else f"{self.percentile:g} % of |y|"
-        steps = "" if self.step == 1 else f"steps of {self.step:g}, "
-        return f"{self.bits} bits, {steps}ranged for the image to {followed}"
+        followed = "the largest" if whole else f"{self.percentile:g} %"
+        steps = f"{steps}, " if self.steps else ""
+        return f"{self.bits} bits, {steps}each pattern ranged to {followed} of its |y|"
 
     def _errors(self) -> tuple[str, ...]:
         found = (
@@ -221,6 +240,13 @@ class Readout:
             f"noise of deviation {self.noise:g}" if self.noise else "",
         )
         return (*found, f"seed {self.seed}") if any(found) else ()
+
+
+def _alike(values: float | NDArray[np.float64], like: Any) -> Any:
+    """Return numbers ready to be combined with an array or a tensor."""
+    if isinstance(values, np.ndarray) and hasattr(like, "new_tensor"):
+        return like.new_tensor(values)
+    return values
 
 
 def _require_bits(bits: int) -> None:

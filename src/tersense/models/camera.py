@@ -114,7 +114,7 @@ class Camera(nn.Module):
         if readout is not None and not readout.exact:
             light = self.estimate_light(y.to(normalized), ones, counts) if readout.photons else 0.0
             of_each = torch.as_tensor(readout.deviation_at(light)).to(normalized)
-            deviation = of_each.expand(of_each.shape or (1, 1, 1, 1)) / self.normalization.std
+            deviation = of_each[(None,) * (4 - of_each.ndim)] / self.normalization.std
         half = self.precision == "bfloat16" and self.reconstructor.half_precision
         with torch.autocast(self.device.type, torch.bfloat16, half):
             image: Tensor = self.reconstructor(normalized, self.operator, size, deviation, counts)

@@ -226,7 +226,7 @@ class Imager:
 
         Args:
             image: (H, W) or (H, W, 3) uint8.
-            bits: Model a readout of so many bits, ranged to the largest |y| of the image.
+            bits: Model a readout of so many bits, each pattern ranged to its largest |y|.
             noise: Model a sensor with Gaussian noise of this deviation, in pixel values.
             seed: Of the noise.
             readout: Model this readout instead of bits, noise and seed.
@@ -312,7 +312,7 @@ class Imager:
         size, readout = (header.height, header.width), header.readout
         y = measurements.values.reshape(-1, *header.shape[-3:])
         for tile in cut_tiles(self.geometry, size, self.reconstructor.halo, TILE_PIXELS):
-            part = torch.from_numpy(y[(..., *tile.windows)].astype(np.float32)) * readout.step
+            part = torch.from_numpy((y[(..., *tile.windows)] * readout.unit).astype(np.float32))
             ones = self.operator.sense_ones(size, *tile.windows)
             with self.camera.inference():
                 planes = self.camera.reconstruct_part(part, ones, tile.size, readout)
