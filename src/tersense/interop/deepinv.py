@@ -112,7 +112,8 @@ class TernaryPhysics(LinearPhysics):  # type: ignore[misc]
         if isinstance(self.noise_model, ReadoutNoise) and self.noise_model.readout.photons:
             lit = SensingOperator(self.phi.abs().to(x.dtype), self.stride)
             others["light"] = self.scale.to(x.dtype) * lit.forward(x)
-        return super().forward(x, **others)
+        y: Tensor = super().forward(x, **others)
+        return y
 
     def A_adjoint(self, y: Tensor, **others: Any) -> Tensor:  # noqa: N802
         """Spread measurements y (N, C, m, h, w) over images (N, C, H, W)."""
@@ -215,7 +216,8 @@ class ReadoutNoise(NoiseModel):  # type: ignore[misc]
                 torch.poisson((e / gain).clamp(min=0), generator=self.rng) for e in exposures
             )
             y = (positive - negative) * gain
-        return y + self.randn_like(y) * (self.readout.noise * self.unit)
+        noisy: Tensor = y + self.randn_like(y) * (self.readout.noise * self.unit)
+        return noisy
 
 
 class ReadoutModel(nn.Module):
