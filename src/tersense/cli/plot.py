@@ -89,6 +89,8 @@ def plot_readouts(
     from tersense.models.zoo import load
 
     _require(out, force)
+    if out.exists() and (out.samefile(images) or images.resolve() in out.resolve().parents):
+        raise typer.BadParameter(f"{out} would overwrite what is measured; choose another name")
     imagers = [load(model) for model in models or ["default"]]
     with ProgressDisplay() as display:
         curves = measure_readouts(imagers, images, against, (), display.track)
