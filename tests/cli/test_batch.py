@@ -90,7 +90,7 @@ def test_readout_models_are_recorded_in_the_file(album, tmp_path, capsys):
     # 2 × 2 windows of 256 measurements for 40 × 50 pixels, 8 bits each, and 256 steps of 16 bits
     said = capsys.readouterr().out
     assert "6.144 bits per pixel; 8 bits, steps of " in said
-    assert "each pattern ranged to the largest of its |y|; noise of deviation 2.5; seed 9" in said
+    assert "each pattern ranged to the largest of its |y|; noise of deviation 2.5, seed 9" in said
 
 
 @pytest.mark.parametrize(("full_scale", "steps"), [("max", "101"), ("600", "5"), ("127.1", "2")])

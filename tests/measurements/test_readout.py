@@ -165,13 +165,13 @@ def test_a_readout_is_described_in_a_line():
     both = Readout.ranging(4, noise=2.0, seed=3).ranged(y)
     assert str(both) == (
         "4 bits, steps of 100 to 1000, each pattern ranged to the largest of its |y|; "
-        "noise of deviation 2; seed 3"
+        "noise of deviation 2, seed 3"
     )
     assert str(Readout.ranging(8, percentile=99.5)) == (
         "8 bits, each pattern ranged to 99.5 % of its |y|"
     )
-    assert str(Readout.covering(1000, 8, photons=0.5)) == (
-        "8 bits, steps of 8; 0.5 photons per pixel value; seed 0"
+    assert str(Readout.covering(1000, 8, noise=1.0, photons=0.5)) == (
+        "8 bits, steps of 8; 0.5 photons per pixel value and noise of deviation 1, seed 0"
     )
 
 

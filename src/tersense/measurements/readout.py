@@ -219,7 +219,7 @@ class Readout:
         return codes.astype(np.int32)
 
     def __str__(self) -> str:
-        return "; ".join(filter(None, (self._converter(), *self._errors()))) or "exact"
+        return "; ".join(filter(None, (self._converter(), self._errors()))) or "exact"
 
     def _converter(self) -> str:
         if not self.bits:
@@ -234,12 +234,11 @@ class Readout:
         steps = f"{steps}, " if self.steps else ""
         return f"{self.bits} bits, {steps}each pattern ranged to {followed} of its |y|"
 
-    def _errors(self) -> tuple[str, ...]:
-        found = (
-            f"{self.photons:g} photons per pixel value" if self.photons else "",
-            f"noise of deviation {self.noise:g}" if self.noise else "",
-        )
-        return (*found, f"seed {self.seed}") if any(found) else ()
+    def _errors(self) -> str:
+        photons = f"{self.photons:g} photons per pixel value" if self.photons else ""
+        noise = f"noise of deviation {self.noise:g}" if self.noise else ""
+        found = " and ".join(filter(None, (photons, noise)))
+        return f"{found}, seed {self.seed}" if found else ""
 
 
 def _alike(values: float | NDArray[np.float64], like: Any) -> Any:
