@@ -55,7 +55,7 @@ FOR_FOLDERS = {"sense": {"out": "new"}, "reconstruct": {"out": "new"}}
 # Values that look bad and are not: 0 switches something off, some numbers may be any size, and
 # some names nobody knows.
 FINE = {
-    "zero": {"noise", "seed", "seconds"},
+    "zero": {"noise", "photons", "seed", "seconds"},
     "huge": {"seed", "seconds", "count", "most", "max_pixels", "epochs", "columns"},
     "unknown": {"names"},
 }

@@ -28,6 +28,7 @@ from tersense.export.base import export
 from tersense.io.images import read_image, silence_decoders, write_image
 from tersense.measurements.manifest import Manifest
 from tersense.measurements.measurements import Measurements
+from tersense.measurements.readout import Readout
 from tersense.measurements.tables import read_measured
 from tersense.models.files import read_model, write_model
 from tersense.reconstruction.mlp import MlpOptions, MlpReconstructor
@@ -137,7 +138,9 @@ def _image_reader(suffix: str) -> Reader:
 def _measurement_reader() -> Reader:
     imager = build_small_imager()
     color = np.stack([PICTURE] * 3, axis=2)
-    made = (imager.sense(PICTURE), imager.sense(color), imager.sense(PICTURE, bits=6, noise=2.0))
+    fixed = Readout.covering(900, 3, photons=0.5)
+    made = (imager.sense(PICTURE), imager.sense(color), imager.sense(PICTURE, bits=6, noise=2.0),
+            imager.sense(color, readout=fixed))  # fmt: skip
     return Reader(".tsm", [y.to_bytes() for y in made], Measurements.load)
 
 

@@ -71,6 +71,7 @@ GROUPS = {
         "tersense.interop.deepinv.TernaryPhysics",
         "tersense.interop.deepinv.TernaryReconstructor",
         "tersense.interop.deepinv.ReadoutModel",
+        "tersense.interop.deepinv.ReadoutNoise",
         "tersense.interop.scipy.TernaryOperator",
     ),
     "Experiments": ("tersense.experiments",),

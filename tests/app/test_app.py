@@ -169,6 +169,19 @@ def test_a_broken_upload_becomes_a_message_on_the_page(studio, tmp_path):
         studio.work(tmp_path / "broken.png", "small", "25 %")
 
 
+def test_bits_and_noise_are_what_the_file_says(studio, tmp_path):
+    write_image(tmp_path / "photo.png", data.astronaut()[:40, :50])
+    done, _, files = studio.work(tmp_path / "photo.png", "small", "25 %", "6", "30")
+    y = Measurements.load(files["tsm"])
+    assert (y.header.readout.bits, y.header.readout.noise) == (6, 30.0)
+    again = studio.shelf["small"]["25 %"].reconstruct(y)
+    np.testing.assert_array_equal(read_image(files["reconstruction"]), again)
+    assert done.costs["Readout"][1].startswith(f"{y.bits_per_pixel:.2g} bits per pixel; ")
+    for wrong in (("7", "none"), ("exact", "31"), (["6"], "none"), (None, "none"), ("6", 30)):
+        with pytest.raises(TersenseError, match=r"^(bits|noise) must be .*; choose one$"):
+            studio.work(tmp_path / "photo.png", "small", "25 %", *wrong)
+
+
 def test_sheets_let_the_background_of_the_page_through(studio, tmp_path):
     write_image(tmp_path / "photo.png", data.astronaut()[:40, :50])
     files = studio.work(tmp_path / "photo.png", "small", "25 %").files
@@ -307,6 +320,8 @@ def test_the_page_in_a_browser(browser, address, tmp_path):
     page.locator("#rate").get_by_text("10 %").click()
     expect(page.locator(".cards")).to_contain_text("block-r10")
     assert page.locator(".figures dd").first.inner_text().endswith("dB")
+    page.locator("#bits").get_by_text("4", exact=True).click()
+    expect(page.locator(".cards")).to_contain_text("0.68 bits per pixel")
     expect(page.locator("#model")).to_contain_text("Windows side by side")
 
     handle = page.locator("#again .handle, #again [class*=handle], #again .outer").first

@@ -87,8 +87,32 @@ def test_readout_models_are_recorded_in_the_file(album, tmp_path, capsys):
     assert main(["sense", str(album / "a.png"), "-o", str(out), *options]) == 0
     header = Measurements.load(out).header
     assert (header.readout.bits, header.readout.noise, header.readout.seed) == (8, 2.5, 9)
-    # 2 × 2 windows of 256 measurements for 40 × 50 pixels, 8 bits each
-    assert "4.096 bits per pixel" in capsys.readouterr().out
+    # 2 × 2 windows of 256 measurements for 40 × 50 pixels, 8 bits each, and 256 steps of 16 bits
+    said = capsys.readouterr().out
+    assert "6.144 bits per pixel; 8 bits, steps of " in said
+    assert "each pattern ranged to the largest of its |y|; noise of deviation 2.5, seed 9" in said
+
+
+@pytest.mark.parametrize(("full_scale", "steps"), [("max", "101"), ("600", "5"), ("127.1", "2")])
+def test_a_full_scale_that_is_said_is_one_step_for_all_patterns(
+    album, tmp_path, capsys, full_scale, steps
+):
+    out = tmp_path / "y.tsm"
+    line = ["sense", str(album / "a.png"), "-m", "paper-r25", "-o", str(out), "--bits", "8"]
+    assert main([*line, "--full-scale", full_scale]) == 0
+    # 12,750 is the most that 50 pixels of 255 add up to; there are 127 codes on each side.
+    assert f"4.096 bits per pixel; 8 bits, steps of {steps}\n" in capsys.readouterr().out
+    assert Measurements.load(out).bits_per_pixel == 4.096
+
+
+@pytest.mark.parametrize("wrong", ["0", "-5", "most", "101%", "%", "nan", "inf", "1e99"])
+def test_other_full_scales_are_refused_in_one_line(album, tmp_path, capsys, wrong):
+    line = ["sense", str(album / "a.png"), "-o", str(tmp_path / "y.tsm")]
+    line += ["-m", "paper-r25", "--full-scale", wrong]
+    assert main([*line, "--bits", "8"]) == 2
+    assert "--full-scale must be auto, max, a number" in capsys.readouterr().err
+    assert main(line) == 2
+    assert "say its --bits" in capsys.readouterr().err
 
 
 def test_reading_ahead_keeps_the_order_and_stays_close(monkeypatch):

@@ -114,12 +114,16 @@ def test_info_states_the_figures_of_a_measurement_file(capsys, tmp_path):
     code, out, _ = run(capsys, "info", tmp_path / "y.tsm")
     assert code == 0
     count = f"{3 * 102 * 4 * 3:,}"
+    content = (tmp_path / "y.tsm").read_bytes()
+    size = len(content) - 8 - int.from_bytes(content[:8], "little")
+    out = " ".join(out.replace("│", " ").split())
     for figure in (
         "70×100, color",
         "102 of 32×32",
         count,
         "10 bits",
         "deviation 3, seed 7",
+        f"{8 * size / (3 * 7000):.3g} bits per pixel of each channel; {size:,} bytes",
         "flex",
     ):
         assert figure in out

@@ -10,6 +10,8 @@ from skimage import data
 from skimage.metrics import peak_signal_noise_ratio
 
 import tersense
+from tersense import Readout
+from tersense.cli.program import main
 from tersense.errors import TersenseError
 from tersense.evaluation.metrics import psnr
 from tersense.evaluation.protocols import evaluate_folder, reconstruct_overlapping
@@ -156,8 +158,8 @@ class Perfect:
 
     name, rows, rate, geometry = "perfect", 1, 0.25, Geometry(32, 32)
 
-    def capture(self, image):
-        return image + (image.max() > 200) * 1.0, image.size // 4
+    def capture(self, image, readout=None):
+        return image + (image.max() > 200) * 1.0, image.size // 4, 2 * image.size
 
 
 def test_exact_images_are_counted_and_never_averaged_away(tmp_path):
@@ -198,8 +200,42 @@ def test_images_are_scored_by_sense_and_estimate_after_a_call_that_compiles(
     monkeypatch.setattr(
         Imager,
         "sense",
-        lambda self, image, *a: (sensed.append(image.shape), honest(self, image))[1],
+        lambda self, image, **k: (sensed.append(image.shape), honest(self, image, **k))[1],
     )
     write_image(tmp_path / "a.png", data.camera()[:24, :40])
     evaluate_folder(small_imager, tmp_path)
     assert sensed == [(8, 8), (24, 40)]
+
+
+def test_a_readout_costs_quality_and_states_its_bits(imager, folder):
+    exact = evaluate_folder(imager, folder)
+    coarse = evaluate_folder(imager, folder, readout=Readout.covering(12_750, 6, noise=20.0))
+    assert coarse["mean"]["psnr"] < exact["mean"]["psnr"] - 1
+    per_pixel = coarse["measurements_per_pixel"]
+    assert coarse["bits_per_pixel"] == pytest.approx(6 * per_pixel)
+    assert exact["bits_per_pixel"] == pytest.approx(16 * per_pixel)
+    assert exact["readout"] is None
+    assert Readout.from_dict(coarse["readout"]) == Readout.covering(12_750, 6, noise=20.0)
+    image = data.camera()[100:196, 200:330]
+    y = imager.sense(image, readout=Readout.covering(12_750, 6, noise=20.0))
+    again = psnr(imager.estimate(y).clip(0, 255), image)
+    assert coarse["images"][0]["psnr"] == pytest.approx(again)
+
+
+def test_overlapping_windows_are_read_out_exactly(imager, folder):
+    with pytest.raises(TersenseError, match="overlapping protocol is for exact measurements"):
+        evaluate_folder(imager, folder, stride=8, readout=Readout(noise=1.0))
+
+
+@pytest.mark.parametrize(("model", "said"), [
+    ("paper-r25", "told to paper-r25, which cannot use it: it believes every value"),
+    ("matrix.npy", "the error is told to matrix\n"),
+])  # fmt: skip
+def test_evaluate_says_who_can_use_the_error(imager, folder, tmp_path, capsys, model, said):
+    np.save(tmp_path / "matrix.npy", imager.phi[:64])
+    model = str(tmp_path / model) if model.endswith(".npy") else model
+    line = ["evaluate", str(folder / "camera.png"), "-m", model, "--noise", "20", "--bits", "8"]
+    assert main(line) == 0
+    printed = capsys.readouterr().out
+    assert said in printed
+    assert "bits per pixel" in printed

@@ -10,6 +10,7 @@ from tersense.cli.program import main
 from tersense.errors import TersenseError
 from tersense.experiments.curves import PAPER, read_figures, read_training
 from tersense.experiments.plots import coverage
+from tersense.experiments.readouts import measure_readouts
 from tersense.io.figures import draw_measurements, draw_pattern_sheet
 from tersense.io.images import read_image, write_image
 from tersense.models.zoo import load
@@ -184,6 +185,7 @@ def test_every_plot_command_leaves_an_image(tmp_path, run, capsys):
         "psnr.svg": ["psnr", table, "--against", "density"],
         "patterns.png": ["patterns", "-m", "block-r10"],
         "coverage.png": ["coverage", "-m", "block-r10"],
+        "readout.png": ["readout", photo, "-m", "paper-r25", "--against", "noise"],
         "strip.png": ["strip", photo, "-m", "paper-r25", "--crop", "10", "5", "50", "40"],
     }
     for name, arguments in commands.items():
@@ -193,6 +195,18 @@ def test_every_plot_command_leaves_an_image(tmp_path, run, capsys):
         assert str(out) in capsys.readouterr().out
     m = len(load("block-r10").patterns)
     assert read_image(tmp_path / "patterns.png").shape[0] == -(-m // 16) * (96 + 6) - 6
+
+
+def test_a_worse_readout_is_a_lower_point(tmp_path):
+    write_image(tmp_path / "photo.png", data.camera()[:64, :64])
+    for against, values in (("bits", (8, 3)), ("noise", (300, 3)), ("photons", (1, 0.01))):
+        (curve,) = measure_readouts([load("paper-r25")], tmp_path, against, values)
+        assert curve.name == "paper-r25, not told"
+        assert curve.x == sorted(values)
+        rising = against != "noise"
+        assert (curve.y[1] > curve.y[0] + 1) == rising
+    with pytest.raises(TersenseError, match="not 'gain'"):
+        measure_readouts([load("paper-r25")], tmp_path, "gain")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,14 @@ import torch
 from skimage import data
 
 import tersense
-from tersense.interop.deepinv import ReadoutModel, TernaryPhysics, TernaryReconstructor
-from tersense.sensing.patterns import random_patterns
+from tersense import Readout
+from tersense.interop.deepinv import (
+    ReadoutModel,
+    ReadoutNoise,
+    TernaryPhysics,
+    TernaryReconstructor,
+)
+from tersense.sensing.patterns import Patterns, random_patterns
 
 import deepinv as dinv  # isort: skip (behind ours, which lets it load beside a CPU torch)
 
@@ -125,22 +132,54 @@ def test_noise_comes_before_the_readout(small_imager):
     physics.noise_model = dinv.physics.GaussianNoise(sigma)
     noise = physics.to_camera(physics(x) - physics.A(x))
     assert float(noise.std()) == pytest.approx(4, rel=0.05)  # in pixel values
-    physics.sensor_model = ReadoutModel(physics, bits=6)
+    physics.sensor_model = ReadoutModel(physics, Readout.covering(2000, bits=6))
     codes = physics.to_camera(physics(x)) / physics.sensor_model.readout.step
     torch.testing.assert_close(codes, codes.round(), atol=1e-3, rtol=0)
     assert len(codes.round().unique()) <= 2**6 - 1
 
 
-@pytest.mark.parametrize("bits", [2, 5, 12, 32])
-def test_the_readout_is_that_of_the_camera(small_imager, bits):
-    image = data.coffee()[50:113, 90:151]
+READOUTS = [*map(Readout.ranging, (2, 5, 12, 32)), Readout.covering(1000, 6),
+            Readout.ranging(6, percentile=90.0)]  # fmt: skip
+
+
+@pytest.mark.parametrize("readout", READOUTS, ids=str)
+def test_the_readout_is_that_of_the_camera(small_imager, readout):
+    images = [data.coffee()[50:113, left : left + 61] for left in (90, 200)]
     physics = TernaryPhysics(small_imager.patterns, (3, 63, 61))
-    physics.sensor_model = ReadoutModel(physics, bits)
-    x = torch.from_numpy(image).movedim(-1, 0)[None].double() / 255
-    measured = small_imager.sense(image, bits=bits)
-    expected = measured.values * measured.header.readout.step
-    np.testing.assert_allclose(physics.to_camera(physics.double()(x))[0].numpy(), expected,
+    physics.sensor_model = ReadoutModel(physics, readout)
+    x = torch.from_numpy(np.stack(images)).movedim(-1, 1).double() / 255
+    measured = [small_imager.sense(image, readout=readout) for image in images]
+    expected = [y.values * y.header.readout.unit for y in measured]
+    np.testing.assert_allclose(physics.to_camera(physics.double()(x)).numpy(), expected,
                                rtol=1e-5, atol=1e-3)  # fmt: skip
+    in_deepinv = physics.from_camera(measured[0])
+    np.testing.assert_allclose(physics.to_camera(in_deepinv)[0].numpy(), expected[0], rtol=1e-6)
+
+
+def test_photons_are_those_of_two_exposures_by_deepinv_and_of_the_camera(small_imager):
+    """Three ways to the same noise: ours, deepinv's on each exposure, ours in deepinv."""
+    image, readout = data.camera()[:64, :64], Readout(photons=0.5, noise=3.0)
+    physics = TernaryPhysics(small_imager.patterns, (1, 64, 64), noise_model=None)
+    x = torch.from_numpy(image)[None, None].double().expand(400, 1, -1, -1) / 255
+    physics = physics.double()
+    physics.noise_model = ReadoutNoise(physics, readout)
+    here = physics.to_camera(physics(x, seed=3))
+
+    def exposure(sign):
+        lit = Patterns((small_imager.phi == sign).astype(np.int8), small_imager.patterns.stride)
+        shown = TernaryPhysics(lit, (1, 64, 64), normalize=False).double()
+        sigma = 3.0 / 2**0.5 / 255
+        shown.noise_model = dinv.physics.PoissonGaussianNoise(gain=2.0 / 255, sigma=sigma)
+        return 255 * shown(x, seed=5 + sign)
+
+    theirs = exposure(1) - exposure(-1)
+    ours = [small_imager.sense(image, readout=replace(readout, seed=s)).values for s in range(400)]
+    for one in (here, torch.from_numpy(np.stack(ours))[:, None].double()):
+        assert abs(one.mean(0) - theirs.mean(0)).mean() < 0.1 * theirs.std(0).mean()
+        np.testing.assert_allclose(one.var(0).mean((0, 2, 3)), theirs.var(0).mean((0, 2, 3)),
+                                   rtol=0.05)  # fmt: skip
+    with pytest.raises(ValueError, match="light"):
+        physics.noise_model(physics.A(x[:1]))
 
 
 @pytest.mark.parametrize("name", ["paper-r25", "block-r25"])

@@ -77,6 +77,56 @@ def test_files_of_the_first_version_stay_readable():
     assert y.to_bytes() == (GOLDEN / "measurements-v1.tsm").read_bytes()
 
 
+def test_packed_files_stay_readable_and_are_what_the_module_says():
+    """The second format, byte by byte: the steps, then codes of 5 bits as one large number."""
+    y = Measurements.load(GOLDEN / "measurements-v2.tsm")
+    readout = Readout(5, 1.0, 1.5, 11, 0.25, 100.0, (700.0, 1.0))
+    assert y.header == Header(5, 7, "RGB", 4, 2, 2, "0123456789abcdef" * 4, readout, 2)
+    expected = np.arange(3 * 2 * 3 * 4) * 7 % 31 - 15
+    np.testing.assert_array_equal(y.values.ravel(), expected)
+    content = (GOLDEN / "measurements-v2.tsm").read_bytes()
+    number = sum((int(code) % 32) << (5 * k) for k, code in enumerate(expected))
+    assert content[-49:] == b"\xbc\x02\x01\x00" + number.to_bytes(45, "little")
+    assert y.to_bytes() == content
+
+
+@pytest.mark.parametrize("bits", [2, 4, 7, 8, 13, 32])
+@pytest.mark.parametrize("mode", ["L", "RGB"])
+def test_codes_take_their_bits_and_the_file_is_as_large_as_it_says(tmp_path, bits, mode):
+    exact = measured(replace(HEADER, mode=mode), -30_000, 30_000)
+    for y in (exact.quantized(bits), exact.quantized(bits, full_scale=20_000)):
+        again = load_bytes(tmp_path, y.to_bytes())
+        np.testing.assert_array_equal(again.values, y.values)
+        assert again.header == y.header
+        content = y.to_bytes()
+        header = 8 + int.from_bytes(content[:8], "little")
+        channels = 1 if mode == "L" else 3
+        assert y.bits_per_pixel == 8 * (len(content) - header) / (600 * channels)
+        own_steps = 2 * len(y.header.readout.steps)
+        assert len(content) - header == -(-36 * channels * bits // 8) + own_steps
+
+
+def test_steps_of_more_than_16_bits_are_kept(tmp_path):
+    y = measured(low=-(2**30), high=2**30).quantized(3)
+    assert max(y.header.readout.steps) > 2**16
+    again = load_bytes(tmp_path, y.to_bytes())
+    assert again.header == y.header
+    assert len(again.to_bytes()) == len(y.to_bytes())
+
+
+def test_steps_need_a_row_each():
+    with pytest.raises(ValueError, match="steps must be 3 whole numbers, got 2"):
+        replace(HEADER, readout=Readout(4, steps=(1.0, 2.0)))
+    with pytest.raises(ValueError, match="steps must be 3 whole numbers"):
+        replace(HEADER, readout=Readout(4, steps=(1.0, 2.0, 2.5)))
+
+
+def test_codes_beyond_their_bits_are_not_written():
+    header = replace(HEADER, readout=Readout(4, 10.0), version=2)
+    with pytest.raises(ValueError, match="within ±7"):
+        measured(header).to_bytes()
+
+
 def test_flipping_any_single_byte_is_detected(tmp_path, content):
     for place in range(len(content)):
         for flip in (0x01, 0x20, 0xFF):
@@ -100,7 +150,9 @@ def resealed(header_edit, content):
 
 
 EDITS = {
-    "newer version": (lambda o, i: i.update(version=2), "file: its format 2 is newer"),
+    "newer version": (lambda o, i: i.update(version=3), "file: its format 3 is newer"),
+    "version of nobody": (lambda o, i: i.update(version=0), "version must be at least 1"),
+    "packed, but not": (lambda o, i: i.update(version=2, bits=10), "packed y must be U8, got I16"),
     "version as text": (lambda o, i: i.update(version="1"), "format"),
     "no version": (lambda o, i: i.pop("version"), "version"),
     "another height": (lambda o, i: i.update(height=200), "shape"),
@@ -128,6 +180,50 @@ EDITS = {
     "a negative seed": (lambda o, i: i.update(seed=-1), "seed must be at least 0"),
     "no hash": (lambda o, i: i.pop("phi"), "phi"),
 }
+
+
+PACKED_EDITS = {
+    "fewer bits": (lambda o, i: i.update(bits=4), "shape"),
+    "more bits": (lambda o, i: i.update(bits=6), "shape"),
+    "no bits": (lambda o, i: i.update(bits=0), "shape"),
+    "an older format": (lambda o, i: i.update(version=1), "shape"),
+    "another type": (lambda o, i: o["y"].update(dtype="I8"), "packed y must be U8, got I8"),
+    "enormous": (
+        lambda o, i: (i.update(height=8 * 10**6), o["y"].update(shape=[7_500_000])),
+        "bytes, not 75",
+    ),
+    "enormous image": (lambda o, i: i.update(height=10**12, width=10**12), "pixels"),
+    "no steps": (lambda o, i: o.pop("steps"), "bytes"),
+    "steps for others": (lambda o, i: o["steps"].update(shape=[2]), "there are 3 patterns"),
+    "steps of reals": (lambda o, i: o["steps"].update(dtype="F16"), "F16"),
+    "wider steps": (lambda o, i: o["steps"].update(dtype="I32"), "bytes"),
+    "steps behind": (lambda o, i: o["steps"].update(data_offsets=[23, 29]), "something else"),
+    "more": (lambda o, i: o.update(z=o["y"]), "something else than y"),
+    "steps that are none": (lambda o, i: o.update(steps=7), "measurement file"),
+    "photons of nobody": (lambda o, i: i.update(photons=-1.0), "photons must be at least 0"),
+    "percentile of nobody": (lambda o, i: i.update(percentile=200.0), "at most 100"),
+}
+
+
+@pytest.mark.parametrize("edit", PACKED_EDITS)
+def test_a_lie_about_packed_values_is_refused(tmp_path, edit):
+    change, expected = PACKED_EDITS[edit]
+    with pytest.raises(TersenseError, match=expected):
+        load_bytes(tmp_path, resealed(change, measured().quantized(5).to_bytes()))
+
+
+@pytest.mark.parametrize(("place", "value", "said"), [
+    (-29, 0, "steps must be above 0"),
+    (-1, 0xFF, "filled up with zeros"),
+    (-23, 0x10, "within ±15"),
+])  # fmt: skip
+def test_packed_values_that_nobody_writes_are_refused(tmp_path, place, value, said):
+    y = Measurements(np.zeros(HEADER.shape, np.int32), HEADER).quantized(5)
+    content = bytearray(y.to_bytes())
+    assert set(content[-23:]) == {0}
+    content[place] = value
+    with pytest.raises(TersenseError, match=said):
+        load_bytes(tmp_path, resealed(lambda o, i: None, bytes(content)))
 
 
 def test_a_file_that_was_cut_or_changed_says_how(tmp_path, content):

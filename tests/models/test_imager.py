@@ -1,5 +1,7 @@
 """The user's object: sense and reconstruct, any size, in bounded memory."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,12 +9,13 @@ from skimage import data
 
 import tersense
 from reference import sense_by_windows
+from tersense import Imager, Measurements, Readout
 from tersense.errors import TersenseError
 from tersense.reconstruction.base import build_reconstructor
 from tersense.sensing.exact import sense_exactly
 from tersense.sensing.geometry import Geometry, cut_tiles
 from tersense.sensing.operator import SensingOperator
-from tersense.sensing.patterns import Patterns
+from tersense.sensing.patterns import Patterns, random_patterns
 
 
 def untrained(window, stride, m=6, seed=0):
@@ -135,3 +138,63 @@ def test_the_same_patterns_at_another_stride_are_another_camera():
 def test_reconstructing_something_else_says_what_to_give(imager):
     with pytest.raises(TypeError, match="Measurements"):
         imager.reconstruct(np.zeros((256, 2, 2), np.int16))
+
+
+def test_a_readout_is_given_as_one_or_by_its_parts(imager):
+    image = data.camera()[:64, :64]
+    whole = imager.sense(image, readout=Readout.ranging(6, noise=5.0, seed=3))
+    parts = imager.sense(image, bits=6, noise=5.0, seed=3)
+    np.testing.assert_array_equal(whole.values, parts.values)
+    assert whole.header == parts.header
+    assert len(whole.header.readout.steps) == imager.rows
+    with pytest.raises(ValueError, match="one or the other"):
+        imager.sense(image, bits=6, readout=Readout())
+
+
+@pytest.mark.parametrize("color", [False, True])
+def test_shot_noise_has_the_variance_of_the_pixels_that_were_on(color):
+    """Pixels are summed by hand: those that are on in either exposure."""
+    patterns = random_patterns(3, 8, 0.4, 8)
+    imager = Imager.untrained(patterns)
+    image = data.astronaut()[100:116, 100:124] if color else data.camera()[100:116, 100:124]
+    reads = np.stack([
+        imager.sense(image, readout=Readout(photons=0.2, seed=seed)).values for seed in range(600)
+    ]).astype(float)  # fmt: skip
+    window = image[8:16, 16:24].reshape(64, -1).astype(float)
+    light = np.abs(patterns.phi).reshape(3, 64) @ window
+    seen = reads.var(axis=0)[..., 1, 2]
+    np.testing.assert_allclose(seen.T if color else seen[:, None], light / 0.2, rtol=0.25)
+    assert seen.mean() == pytest.approx(light.mean() / 0.2, rel=0.08)
+    exact = imager.sense(image).values
+    assert abs(reads.mean(axis=0) - exact).mean() < 0.1 * reads.std(axis=0).mean()
+
+
+def test_the_light_is_estimated_from_the_measurements_alone():
+    imager = tersense.load("block-r25")
+    image = data.camera()[:128, :128]  # a bright sky and a dark coat
+    y = torch.from_numpy(imager.sense(image).values.astype(np.float32))[None]
+    ones = imager.operator.sense_ones((128, 128))
+    estimate = imager.camera.estimate_light(y, ones)
+    truth = torch.nn.functional.conv2d(
+        torch.from_numpy(image.astype(np.float32))[None, None],
+        imager.operator.phi.abs()[:, None], stride=32,
+    )  # fmt: skip
+    # The deviation, which is the root of it, is known to a few percent.
+    assert ((estimate.sqrt() - truth.sqrt()).abs() / truth.sqrt()).mean() < 0.07
+    y[:, ::3] = torch.nan
+    some = imager.camera.estimate_light(y, ones)
+    assert ((some - estimate).abs() / estimate).mean() < 0.1
+    counts = torch.full((1, 4, 4), 60)
+    few = imager.camera.estimate_light(y.nan_to_num(), ones, counts)
+    assert few.shape == estimate.shape
+    assert few.isfinite().all()
+
+
+def test_who_is_told_of_photons_reconstructs_better():
+    imager = Imager.untrained(random_patterns(32, 8, 0.2), "linear")
+    image = data.camera()[100:164, 100:164]
+    y = imager.sense(image, readout=Readout(photons=0.02, seed=1))
+    told = imager.estimate(y)
+    header = replace(y.header, readout=Readout())
+    blind = imager.estimate(Measurements(y.values, header))
+    assert np.mean((told - image) ** 2) < 0.8 * np.mean((blind - image) ** 2)

@@ -11,7 +11,7 @@ from typing import Any
 
 from PIL import Image
 
-from tersense.app.state import explain
+from tersense.app.state import BITS, NOISES, explain
 from tersense.app.studio import AT_ONCE, SAMPLES, Studio
 from tersense.app.uploads import MAX_BYTES
 from tersense.errors import TersenseError, install_hint
@@ -55,10 +55,10 @@ for (const kind of ["change", "drop"])
 """
 
 
-def _show(studio: Studio, path: str, family: str, rate: str) -> tuple[Any, ...]:
+def _show(studio: Studio, path: str, *choices: str) -> tuple[Any, ...]:
     """Sense and reconstruct an image; return what the page shows, in its order."""
     try:
-        done, note, files = studio.work(Path(path), family, rate)
+        done, note, files = studio.work(Path(path), *choices)
     except (TersenseError, MemoryError) as error:
         raise _message(str(error) or "This image needs more memory than there is.") from error
     return (
@@ -125,6 +125,13 @@ def build_page(studio: Studio) -> gr.Blocks:
                 share = gr.Radio(
                     rates, value=rate, label="Rate: measurements per pixel", elem_id="rate"
                 )
+                bits = gr.Radio(
+                    list(BITS), value="exact", label="Bits of a measurement", elem_id="bits"
+                )
+                noise = gr.Radio(
+                    list(NOISES), value="none", label="Noise of the sensor, in gray levels",
+                    elem_id="noise",
+                )  # fmt: skip
             with gr.Column(scale=5, min_width=280):
                 figures = gr.HTML(_NOTHING, elem_id="figures", padding=False)
                 with gr.Tabs():
@@ -149,12 +156,13 @@ def build_page(studio: Studio) -> gr.Blocks:
 
         # The upload comes with each request: a crowd may make the server forget a guest's choices,
         # but the guest must not be shown another image then.
-        def show(upload: str | None, picked: str, family: str, rate: str) -> tuple[Any, ...]:
-            return _show(studio, upload or picked, family, rate)
+        def show(upload: str | None, picked: str, *choices: str) -> tuple[Any, ...]:
+            return _show(studio, upload or picked, *choices)
 
         # The latest wish counts: whoever changes the rate twice need not wait for the first.
         work: dict[str, Any] = {
-            "fn": show, "inputs": [upload, picked, model, share], "outputs": shown,
+            "fn": show, "inputs": [upload, picked, model, share, bits, noise],
+            "outputs": shown,
             "concurrency_limit": AT_ONCE, "concurrency_id": "camera", "show_progress_on": [again],
             "trigger_mode": "always_last", "api_visibility": "private",
         }  # fmt: skip
@@ -187,6 +195,8 @@ def build_page(studio: Studio) -> gr.Blocks:
                 offer, [model, share], [share, model], preprocess=False, **quick
             ).then(**work),
             share.input: share.input(**work),
+            bits.input: bits.input(**work),
+            noise.input: noise.input(**work),
         }
         for wish, done in works.items():
             done.failure(**clear)

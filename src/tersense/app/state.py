@@ -6,9 +6,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tersense.errors import TersenseError
 from tersense.evaluation.metrics import psnr, ssim
 from tersense.io.images import ImageArray
 from tersense.measurements.measurements import Measurements
+from tersense.measurements.readout import Readout
 from tersense.models.imager import Imager
 from tersense.models.zoo import ALIASES, load, names
 
@@ -18,6 +20,8 @@ _PURPOSES = {  # of the built-in families; their windows and additions are looke
     "flex": "One model for every sampling ratio",
     "paper": "The network of the 2017 paper",
 }
+BITS = {"exact": 0, "10": 10, "8": 8, "6": 6, "4": 4}  # of a measurement, as the page names them
+NOISES = {"none": 0.0, "10": 10.0, "30": 30.0, "100": 100.0}  # deviation, in pixel values
 _RATES = (0.01, 0.04, 0.1, 0.25, 0.3, 0.5)  # offered of models that work at any rate
 
 Shelf = dict[str, dict[str, Imager]]
@@ -45,6 +49,14 @@ def stock_shelf(models: Sequence[str] | None = None) -> Shelf:
             family[label] = one
     return {name: dict(sorted(f.items(), key=lambda item: item[1].rate))
             for name, f in shelf.items()}  # fmt: skip
+
+
+def choose_readout(bits: object, noise: object) -> Readout:
+    """Return the readout that somebody chose; a request may hold anything."""
+    for name, value, known in (("bits", bits, BITS), ("noise", noise, NOISES)):
+        if not isinstance(value, str) or value not in known:
+            raise TersenseError(f"{name} must be {', '.join(known)}; choose one")
+    return Readout.ranging(BITS[str(bits)] or None, NOISES[str(noise)])
 
 
 def _at_rates(imager: Imager) -> list[Imager]:
@@ -131,7 +143,10 @@ class Capture:
                 f"dense: {_short(dense)} multiply-adds",
             ),
             "Matrix": (_bytes(stored), f"dense float: {_bytes(as_float)}"),
-            "Readout": (_bytes(size), f"the image: {_bytes(self.original.size)}"),
+            "Readout": (
+                _bytes(size),
+                f"{y.bits_per_pixel:.2g} bits per pixel; the image: {_bytes(self.original.size)}",
+            ),
             "Sensed in": (
                 _time(self.sensing_seconds),
                 f"{len(patterns)} patterns, {patterns.density:.1%} non-zero",
@@ -143,10 +158,10 @@ class Capture:
         }
 
 
-def capture(imager: Imager, image: ImageArray) -> Capture:
+def capture(imager: Imager, image: ImageArray, readout: Readout | None = None) -> Capture:
     """Sense and reconstruct an image."""
     began = time.perf_counter()
-    y = imager.sense(image)
+    y = imager.sense(image, readout=readout)
     sensed = time.perf_counter()
     estimate = imager.reconstruct(y)
     done = time.perf_counter()

@@ -18,10 +18,11 @@ from typing import Any, NamedTuple
 from torch.overrides import TorchFunctionMode
 
 from tersense.app.decoder import Decoder
-from tersense.app.state import Capture, Shelf, capture
+from tersense.app.state import Capture, Shelf, capture, choose_readout
 from tersense.errors import TersenseError
 from tersense.io.figures import draw_error, draw_measurements, draw_pattern_sheet
 from tersense.io.images import PHOTOGRAPH, write_image
+from tersense.measurements.readout import Readout
 
 SAMPLES = [PHOTOGRAPH, *map(PHOTOGRAPH.with_name, ("coffee.jpg", "camera.png"))]
 AT_ONCE = 2  # people whose images are worked on; others wait in line
@@ -114,14 +115,17 @@ class Studio:
         usual = _USUAL_RATE if _USUAL_RATE in rates else rates[-1]
         return rates, before if isinstance(before, str) and before in rates else usual
 
-    def work(self, path: Path, family: str, rate: str) -> Results:
+    def work(
+        self, path: Path, family: str, rate: str, bits: str = "exact", noise: str = "none"
+    ) -> Results:
         """Sense and reconstruct an image, and write what came of it, within the time limit."""
+        readout = choose_readout(bits, noise)
         if self._stopping.is_set():
             raise TersenseError(_CLOSING)
         # Always the same threads: each that has ever computed keeps memory of its own.
-        return self._threads.submit(self._work, path, family, rate).result()
+        return self._threads.submit(self._work, path, family, rate, readout).result()
 
-    def _work(self, path: Path, family: str, rate: str) -> Results:
+    def _work(self, path: Path, family: str, rate: str, readout: Readout) -> Results:
         self._touch(path)
         decoder = self._idle.get()
         try:
@@ -131,7 +135,7 @@ class Studio:
                 stride = imager.patterns.stride
                 seconds = min(_SECONDS_TO_DECODE, round(deadline.left, 1))
                 image, note = decoder.read(path, self.max_pixels, stride, seconds)
-                done = capture(imager, image)
+                done = capture(imager, image, readout)
                 deadline.check()
                 return Results(done, note, self._write(path.stem, done))
         finally:

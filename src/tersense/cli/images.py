@@ -9,13 +9,19 @@ import typer
 
 from tersense.cli.export import parse_size
 from tersense.cli.options import (
+    BitsOption,
     DepthOption,
     DeviceOption,
     ForceOption,
+    FullScaleOption,
     JsonOption,
     ModelOption,
+    NoiseOption,
+    PhotonsOption,
     PrecisionOption,
     RateOption,
+    SeedOption,
+    choose_readout,
     load_model,
     out_option,
 )
@@ -23,6 +29,7 @@ from tersense.cli.options import (
 if TYPE_CHECKING:
     from tersense.cli.batch import Task
     from tersense.measurements.measurements import Measurements
+    from tersense.measurements.readout import Readout
     from tersense.models.imager import Imager
 
 _MAX_ROWS = 200  # of a table that a person reads
@@ -52,15 +59,11 @@ def sense(
     ],
     model: ModelOption = "default",
     rate: RateOption = None,
-    bits: Annotated[
-        int | None,
-        typer.Option("--bits", metavar="B", help="Model a readout of B bits. Default: exact."),
-    ] = None,
-    noise: Annotated[
-        float,
-        typer.Option("--noise", metavar="SIGMA", help="Model a noisy sensor; in pixel values."),
-    ] = 0.0,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the noise.")] = 0,
+    bits: BitsOption = None,
+    full_scale: FullScaleOption = "auto",
+    noise: NoiseOption = 0.0,
+    photons: PhotonsOption = 0.0,
+    seed: SeedOption = 0,
     depth: DepthOption = None,
     device: DeviceOption = "auto",
 ) -> None:
@@ -69,6 +72,8 @@ def sense(
     Example: tersense sense photo.jpg -m paper-r25 -o photo.tsm
 
     Example: tersense sense holiday/ -o measured/ --bits 10
+
+    Example: tersense sense photo.jpg -o photo.tsm --bits 8 --full-scale max --photons 2
     """
     from tersense.cli.batch import plan_tasks, work_through
     from tersense.cli.console import ProgressDisplay, say
@@ -81,12 +86,13 @@ def sense(
         if task.target.suffix != ".tsm":  # it may be somebody's image or model
             raise typer.BadParameter(f"{task.target}: name a measurement file ending in .tsm")
     imager = load_model(model, rate, device)
+    readout = choose_readout(imager, bits, full_scale, noise, photons, seed)
 
     if len(tasks) > 1:
         imager.threads = 1  # each reader senses what it has read: one image a core
 
     def take(path: Path) -> "Measurements":
-        return imager.sense(read_image(path, depth=depth), bits, noise, seed)
+        return imager.sense(read_image(path, depth=depth), readout=readout)
 
     def work(measurements: Any, target: Path) -> None:
         make_folder(target.parent)
@@ -95,6 +101,7 @@ def sense(
             f"{target}: {measurements.values.size:,} measurements, "
             f"{measurements.per_pixel:.4g} and {measurements.bits_per_pixel:.4g} bits per pixel"
             + ("" if measurements.header.mode == "L" else " of each channel")
+            + ("" if readout.exact else f"; {measurements.header.readout}")
         )
 
     with ProgressDisplay(quiet=rank() > 0) as display:
@@ -205,6 +212,11 @@ def evaluate(
         bool,
         typer.Option("--color", help="Sense every channel; PSNR over all of them. Default: gray."),
     ] = False,
+    bits: BitsOption = None,
+    full_scale: FullScaleOption = "auto",
+    noise: NoiseOption = 0.0,
+    photons: PhotonsOption = 0.0,
+    seed: SeedOption = 0,
     json: JsonOption = None,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "float32",
@@ -214,6 +226,8 @@ def evaluate(
     Example: tersense evaluate Set11 -m paper-r25 --stride 2 --json set11.json
 
     Example: tersense evaluate photo.png --color
+
+    Example: tersense evaluate Set11 -m flex --bits 8 --noise 20
 
     Example: tersense evaluate patches.h5 -m paper-r25 --json patches.json
     """
@@ -225,12 +239,15 @@ def evaluate(
     if json:
         require_json_target(json)
     imager = load_model(model, rate, device, precision)
+    readout = choose_readout(imager, bits, full_scale, noise, photons, seed)
     with ProgressDisplay(quiet=rank() > 0) as display:
-        result = evaluate_folder(imager, folder, stride, display.track, color)
-    first(lambda: _show_evaluation(result, json))
+        result = evaluate_folder(imager, folder, stride, display.track, color, readout)
+    first(lambda: _show_evaluation(result, json, readout, imager.reconstructor.any_count))
 
 
-def _show_evaluation(result: dict[str, Any], json: Path | None) -> None:
+def _show_evaluation(
+    result: dict[str, Any], json: Path | None, readout: "Readout", told: bool
+) -> None:
     from tersense.cli.console import say, show_table
     from tersense.io.files import write_json
 
@@ -242,11 +259,16 @@ def _show_evaluation(result: dict[str, Any], json: Path | None) -> None:
     rows.append(_score_row("mean", {**result["mean"], "seconds": seconds}))
     title = f"{result['model']} on {result['data']}, {result['protocol']}"
     show_table(title, ["image", "PSNR (dB)", "SSIM", "seconds"], rows)
+    per_pixel = result["bits_per_pixel"]
     say(
         f"window {result['window']}, stride {result['stride']}: "
-        f"{result['measurements_per_pixel']:.4g} measurements per pixel; "
+        f"{result['measurements_per_pixel']:.4g} measurements per pixel"
+        + (f", {per_pixel:.4g} bits per pixel; " if per_pixel is not None else "; ")
         + ("color, PSNR over all channels" if result["color"] else "gray (luma)")
     )
+    if not readout.exact:
+        unaware = "" if told else ", which cannot use it: it believes every value"
+        say(f"readout: {readout}; the error is told to {result['model']}{unaware}")
     if spread["exact"]:
         say(
             f"{spread['exact']} of {len(images)} came back exactly, with infinite PSNR; "

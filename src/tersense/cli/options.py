@@ -9,6 +9,7 @@ import tersense
 from tersense.runtime.device import Device
 
 if TYPE_CHECKING:
+    from tersense.measurements.readout import Readout
     from tersense.models.imager import Imager
 
 Precision = Literal["float32", "bfloat16"]
@@ -89,6 +90,62 @@ PrecisionOption = Annotated[
     Precision,
     typer.Option("--precision", metavar="TYPE", help="float32, or bfloat16 where it is fast."),
 ]
+BitsOption = Annotated[
+    int | None,
+    typer.Option("--bits", metavar="B", help="Model a readout of B bits. Default: exact."),
+]
+FullScaleOption = Annotated[
+    str,
+    typer.Option(
+        "--full-scale",
+        metavar="X",
+        help="What the bits reach to: a number; max, the most that any pattern can give; P%, so "
+        "many of each pattern's |y| in the image; or auto, their largest.",
+    ),
+]
+NoiseOption = Annotated[
+    float,
+    typer.Option("--noise", metavar="SIGMA", help="Model a noisy sensor; in pixel values."),
+]
+PhotonsOption = Annotated[
+    float,
+    typer.Option(
+        "--photons",
+        metavar="N",
+        help="Model shot noise: N photons for a pixel of value 1. Default: none.",
+    ),
+]
+SeedOption = Annotated[
+    int, typer.Option("--seed", metavar="N", min=0, help="Seed of noise and photons.")
+]
+
+
+def choose_readout(
+    imager: "Imager", bits: int | None, full_scale: str, noise: float, photons: float, seed: int
+) -> "Readout":
+    """Return the readout that the options of a command describe."""
+    from tersense.measurements.readout import LARGEST_VALUE, Readout
+
+    if bits is None and full_scale != "auto":
+        raise typer.BadParameter("--full-scale is about the converter; say its --bits, too")
+    if full_scale == "auto":
+        return Readout.ranging(bits, noise, seed, photons)
+    if full_scale == "max":
+        reached = imager.patterns.largest_magnitude
+        return Readout.covering(reached, bits, noise, seed, photons)
+    percent = full_scale.endswith("%")
+    try:
+        number = float(full_scale.removesuffix("%"))
+    except ValueError:
+        number = 0.0
+    if not 0 < number <= (100 if percent else LARGEST_VALUE):
+        raise typer.BadParameter(
+            "--full-scale must be auto, max, a number above 0 and at most "
+            f"{LARGEST_VALUE:,}, or a share like 99.9%, got {full_scale[:50]!r}"
+        )
+    if percent:
+        return Readout.ranging(bits, noise, seed, photons, number)
+    return Readout.covering(number, bits, noise, seed, photons)
 
 
 def load_model(

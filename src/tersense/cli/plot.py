@@ -63,6 +63,44 @@ def plot_figures(
     say(out)
 
 
+@plot_app.command("readout")
+def plot_readouts(
+    images: Annotated[
+        Path, typer.Argument(metavar="DIR", help="An image, or a folder of them; in gray (luma).")
+    ],
+    out: PlotFile,
+    models: Annotated[
+        list[str] | None,
+        typer.Option("--model", "-m", metavar="MODEL", help="May be repeated. Default: default."),
+    ] = None,
+    against: Annotated[
+        Literal["bits", "noise", "photons"],
+        typer.Option("--against", metavar="WHAT", help="bits, noise or photons."),
+    ] = "bits",
+    force: ForceOption = False,
+) -> None:
+    """PSNR against the bits, the noise or the photons of the readout.
+
+    Example: tersense plot readout Set11 -m flex -m block-r25 --against noise -o noise.png
+    """
+    from tersense.cli.console import ProgressDisplay
+    from tersense.experiments.plots import plot_psnr
+    from tersense.experiments.readouts import measure_readouts
+    from tersense.models.zoo import load
+
+    _require(out, force)
+    if out.exists() and (out.samefile(images) or images.resolve() in out.resolve().parents):
+        raise typer.BadParameter(f"{out} would overwrite what is measured; choose another name")
+    imagers = [load(model) for model in models or ["default"]]
+    with ProgressDisplay() as display:
+        curves = measure_readouts(imagers, images, against, (), display.track)
+    plot_psnr(curves, against, out)
+    for curve in curves:
+        pairs = zip(curve.x, curve.y, strict=True)
+        say(f"{curve.name}: " + ", ".join(f"{psnr:.2f} dB at {x:g}" for x, psnr in pairs))
+    say(out)
+
+
 @plot_app.command("patterns")
 def plot_pattern_sheet(
     out: ImageFile,

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from tersense.errors import TersenseError
 from tersense.evaluation.metrics import psnr, ssim
 from tersense.io.images import ImageArray, find_images, mirror_border, read_gray, read_image
 from tersense.io.patches import is_patch_file, open_patches
+from tersense.measurements.readout import Readout
 from tersense.runtime.distributed import share_out
 from tersense.runtime.progress import Track, quietly
 from tersense.sensing.geometry import Geometry
@@ -33,6 +34,14 @@ from tersense.sensing.geometry import Geometry
 _WINDOWS_AT_ONCE = 8192
 _SHARES = {"lowest": 0.0, "5 %": 0.05, "25 %": 0.25, "median": 0.5, "75 %": 0.75, "95 %": 0.95,
            "highest": 1.0}  # fmt: skip
+
+
+class Captured(NamedTuple):
+    """What a camera gave back of one image, and from how much."""
+
+    estimate: NDArray[Any]  # (H, W) or (H, W, 3), neither rounded nor clipped
+    measurements: int
+    bits: int  # of all measurements together, as a file keeps them
 
 
 class CameraLike(Protocol):
@@ -58,8 +67,8 @@ class CameraLike(Protocol):
     def device(self) -> torch.device:
         """Where it computes."""
 
-    def capture(self, image: ImageArray) -> tuple[NDArray[Any], int]:
-        """Sense and reconstruct one image: return the estimate and the measurements taken."""
+    def capture(self, image: ImageArray, readout: Readout | None = None) -> Captured:
+        """Sense, read out and reconstruct one image."""
 
     def measure(self, x: Tensor) -> Tensor:
         """Sense raw pixels (N, H, W): return y (N, m, h, w)."""
@@ -77,21 +86,28 @@ class Score:
     ssim: float
     seconds: float
     measurements: int
+    bits: int | None  # None where nobody would store them
     pixels: int
 
 
 def score_image(
-    camera: CameraLike, name: str, image: ImageArray, stride: int | None = None
+    camera: CameraLike,
+    name: str,
+    image: ImageArray,
+    stride: int | None = None,
+    readout: Readout | None = None,
 ) -> Score:
     """Sense and reconstruct one gray image (H, W) and compare; see `evaluate_folder`."""
     began = time.perf_counter()
+    bits = None
     if stride is None:
-        estimate, taken = camera.capture(image)
+        estimate, taken, bits = camera.capture(image, readout)
         estimate = np.clip(estimate, 0, 255)
     else:
         estimate, taken = reconstruct_overlapping(camera, image, stride)
     seconds = time.perf_counter() - began
-    return Score(name, psnr(estimate, image), ssim(estimate, image), seconds, taken, image.size)
+    figures = psnr(estimate, image), ssim(estimate, image)
+    return Score(name, *figures, seconds, taken, bits, image.size)
 
 
 @torch.inference_mode()
@@ -148,6 +164,7 @@ def evaluate_folder(
     stride: int | None = None,
     track: Track = quietly,
     color: bool = False,
+    readout: Readout | None = None,
 ) -> dict[str, Any]:
     """Evaluate a camera on an image or all images of a folder, or on a file of patches.
 
@@ -161,6 +178,8 @@ def evaluate_folder(
             protocol (the paper uses 2).
         track: Wraps the images to show progress.
         color: Sense every channel of color images, PSNR over all of them; otherwise their luma.
+        readout: Noise and bits of the measurements, the same seed for every image; None for exact
+            ones.
 
     Returns:
         The figures of each image, their means and their spread, ready for JSON.
@@ -169,14 +188,18 @@ def evaluate_folder(
 
     def score(named: tuple[str, Callable[[], ImageArray]]) -> Score:
         name, read = named
-        return score_image(camera, name, read(), stride)
+        return score_image(camera, name, read(), stride, readout)
 
     if color and stride is not None:
         raise TersenseError("the overlapping protocol is for gray images; leave --color out")
+    if stride is not None and readout is not None and not readout.exact:
+        raise TersenseError(
+            f"the overlapping protocol is for exact measurements, got {readout}; leave --stride out"
+        )
     images = _named_images(source, color)
     camera.capture(np.zeros((camera.geometry.window,) * 2, np.uint8))  # compiles what it needs
     scores = share_out(images, score, track, "evaluating")
-    return summarize(camera, source.resolve().name, scores, stride, color)
+    return summarize(camera, source.resolve().name, scores, stride, color, readout)
 
 
 def _named_images(source: Path, color: bool) -> list[tuple[str, Callable[[], ImageArray]]]:
@@ -191,10 +214,16 @@ def _named_images(source: Path, color: bool) -> list[tuple[str, Callable[[], Ima
 
 
 def summarize(
-    camera: CameraLike, data: str, scores: list[Score], stride: int | None, color: bool = False
+    camera: CameraLike,
+    data: str,
+    scores: list[Score],
+    stride: int | None,
+    color: bool = False,
+    readout: Readout | None = None,
 ) -> dict[str, Any]:
     """Put scores into the form of `evaluate --json`."""
     taken, pixels = sum(s.measurements for s in scores), sum(s.pixels for s in scores)
+    bits = [s.bits for s in scores if s.bits is not None]
     images = [
         {key: _plain(value) for key, value in asdict(score).items()
          if key in ("name", "psnr", "ssim", "seconds")}
@@ -209,6 +238,8 @@ def summarize(
         "rate": camera.rate,
         "color": color,
         "measurements_per_pixel": taken / pixels,
+        "bits_per_pixel": sum(bits) / pixels if len(bits) == len(scores) else None,
+        "readout": None if readout is None or readout.exact else readout.to_dict(),
         "mean": {
             "psnr": _plain(np.mean([s.psnr for s in scores])),
             "ssim": _plain(np.mean([s.ssim for s in scores])),

@@ -25,6 +25,15 @@ try:
 except ImportError as error:
     raise TersenseError(f"plots need matplotlib: {install_hint('plot')}") from error
 
+# Of plots of PSNR: what the axis says, what figures are multiplied by, whether it is logarithmic.
+_AXES = {
+    "rate": ("rate: measurements per pixel, %", 100, False),
+    "density": ("density: non-zeros, %", 100, True),
+    "bits": ("bits of a measurement", 1, False),
+    "noise": ("noise of a measurement: deviation in pixel values", 1, True),
+    "photons": ("photons of a pixel of value 1", 1, True),
+}
+
 
 def plot_sensing(result: dict[str, Any], path: Path) -> None:
     """Draw the result of `bench_sensing`: time against non-zeros, one panel an image size."""
@@ -103,29 +112,29 @@ def plot_training(runs: Sequence[str | Path], path: Path) -> None:
 
 
 def plot_psnr(curves: Sequence[Curve], against: str, path: Path, title: str = "") -> None:
-    """Draw PSNR against rate or density, as `read_figures` gives it.
+    """Draw PSNR against rate or density (`read_figures`), or a readout (`measure_readouts`).
 
     Args:
         curves: One line each; the paper's own figures as stars.
-        against: rate or density.
+        against: rate, density, bits, noise or photons.
         path: The plot.
         title: Above it.
     """
     figure = _figure(8.5, 4.6)
     axis = figure.subplots()
     ours = [curve for curve in curves if curve.name != PAPER]
+    label, factor, logarithmic = _AXES[against]
     for curve, color in zip(ours, _colors(len(ours)), strict=True):
-        axis.plot([100 * x for x in curve.x], curve.y, "o-", color=color, label=curve.name)
+        axis.plot([factor * x for x in curve.x], curve.y, "o-", color=color, label=curve.name)
     for curve in curves:
         if curve.name == PAPER:
-            axis.plot([100 * x for x in curve.x], curve.y, "k*", ms=11, label=curve.name)
-    places = sorted({100 * x for curve in curves for x in curve.x})
-    if against == "density":
+            axis.plot([factor * x for x in curve.x], curve.y, "k*", ms=11, label=curve.name)
+    places = sorted({factor * x for curve in curves for x in curve.x})
+    if logarithmic:
         axis.set_xscale("log")
     axis.set_xticks(places, [f"{place:.3g}" for place in places])
     axis.minorticks_off()
-    names = {"rate": "rate: measurements per pixel, %", "density": "density: non-zeros, %"}
-    axis.set(xlabel=names[against], ylabel="PSNR (dB)")
+    axis.set(xlabel=label, ylabel="PSNR (dB)")
     axis.set_title(title, loc="left")
     axis.grid(alpha=0.3)
     figure.legend(loc="outside right upper", frameon=False, fontsize=9)

@@ -8,6 +8,7 @@ same steps for all of them; `TernaryPhysics.scale` leads from there to the integ
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -58,8 +59,8 @@ class TernaryPhysics(LinearPhysics):  # type: ignore[misc]
         patterns: The patterns, as `imager.patterns` holds them.
         img_size: (C, H, W) of the images.
         normalize: Scale the operator to norm 1; otherwise y is Φx, with x between 0 and 1.
-        noise_model: Of deepinv; its σ counts in units of y. A sensor's noise of s pixel values is
-            σ = s·scale/255.
+        noise_model: `ReadoutNoise`, or one of deepinv, whose σ counts in units of y. A sensor's
+            noise of s pixel values is σ = s·scale/255.
         sensor_model: What the readout does to y; see `ReadoutModel`. None for nothing.
         device: Where to compute.
 
@@ -106,6 +107,14 @@ class TernaryPhysics(LinearPhysics):  # type: ignore[misc]
             raise ValueError(f"this physics senses {self.img_size}, not {tuple(x.shape[1:])}")
         return self.scale.to(x.dtype) * self._operator(x.dtype).forward(x)
 
+    def forward(self, x: Tensor, **others: Any) -> Tensor:
+        """Sense images x (N, C, H, W) with noise and readout; see `ReadoutNoise`."""
+        if isinstance(self.noise_model, ReadoutNoise) and self.noise_model.readout.photons:
+            lit = SensingOperator(self.phi.abs().to(x.dtype), self.stride)
+            others["light"] = self.scale.to(x.dtype) * lit.forward(x)
+        y: Tensor = super().forward(x, **others)
+        return y
+
     def A_adjoint(self, y: Tensor, **others: Any) -> Tensor:  # noqa: N802
         """Spread measurements y (N, C, m, h, w) over images (N, C, H, W)."""
         return self.scale.to(y.dtype) * self._operator(y.dtype).adjoint(y, self.img_size[1:])
@@ -143,7 +152,7 @@ class TernaryPhysics(LinearPhysics):  # type: ignore[misc]
                 f"{header.phi[:12]}…, but this physics of {self.img_size}, every {here.stride}, "
                 f"with {here.hash[:12]}…; use the patterns and the size that sensed them"
             )
-        values = torch.from_numpy(measurements.values.astype(np.float64) * header.readout.step)
+        values = torch.from_numpy(measurements.values * header.readout.unit)
         y = values.reshape(1, size[0], *values.shape[-3:]).to(self.phi)
         return y * self.scale / _WHITE
 
@@ -171,29 +180,74 @@ class TernaryPhysics(LinearPhysics):  # type: ignore[misc]
         return lapped
 
 
-class ReadoutModel(nn.Module):
-    """A sensor model: a readout of so many bits that covers the patterns' full range.
+class ReadoutNoise(NoiseModel):  # type: ignore[misc]
+    """A noise model: the light and the noise of a readout, before its converter.
 
-    It does in deepinv what `imager.sense(image, bits=…)` does to integers.
+    A pattern is shown as two exposures. The noise of each is that of deepinv's
+    `PoissonGaussianNoise` with a gain of unit/photons; `TernaryPhysics` tells how much light each
+    measurement took, which y alone does not say.
 
     Args:
         physics: The camera.
-        bits: B, at least 2.
+        readout: Its photons and its noise, in pixel values.
+        rng: As in deepinv.
 
     Example:
-        >>> physics.sensor_model = ReadoutModel(physics, bits=8)  # doctest: +SKIP
+        >>> physics.noise_model = ReadoutNoise(physics, Readout(photons=2.0))  # doctest: +SKIP
     """
 
-    def __init__(self, physics: TernaryPhysics, bits: int) -> None:
+    def __init__(
+        self, physics: TernaryPhysics, readout: Readout, rng: torch.Generator | None = None
+    ) -> None:
+        super().__init__(rng=rng)
+        self.readout, self.unit = readout, float(physics.scale) / _WHITE
+
+    def forward(
+        self, y: Tensor, light: Tensor | None = None, seed: int | None = None, **others: Any
+    ) -> Tensor:
+        """Disturb y (N, C, m, h, w), given |Φ|x in the same units and of the same shape."""
+        self.rng_manual_seed(seed)
+        if self.readout.photons:
+            if light is None:
+                raise ValueError("shot noise needs light, |Φ|x: sense by physics(x)")
+            gain = self.unit / self.readout.photons
+            exposures = (light + y) / 2, (light - y) / 2
+            positive, negative = (
+                torch.poisson((e / gain).clamp(min=0), generator=self.rng) for e in exposures
+            )
+            y = (positive - negative) * gain
+        noisy: Tensor = y + self.randn_like(y) * (self.readout.noise * self.unit)
+        return noisy
+
+
+class ReadoutModel(nn.Module):
+    """A sensor model: the converter of a readout.
+
+    It does in deepinv what `imager.sense(image, readout=…)` does to integers, `ReadoutNoise`
+    included: sums are rounded to whole pixel values first.
+
+    Args:
+        physics: The camera.
+        readout: The readout; or its bits, at least 2, each pattern ranged for each image.
+
+    Example:
+        >>> physics.sensor_model = ReadoutModel(physics, 8)  # doctest: +SKIP
+    """
+
+    def __init__(self, physics: TernaryPhysics, readout: Readout | int) -> None:
         super().__init__()
-        patterns = Patterns(physics.phi.to(torch.int8).cpu().numpy(), physics.stride)
-        self.readout = Readout.covering(patterns.largest_magnitude, bits)
+        self.readout = readout if isinstance(readout, Readout) else Readout.ranging(readout)
         self.unit = float(physics.scale) / _WHITE  # what y has for one pixel value
 
     def forward(self, y: Tensor) -> Tensor:
         """Round y (N, C, m, h, w) to what the readout can tell apart."""
-        readout = self.readout.scaled(self.unit)
-        return readout.quantize(y) * readout.step
+        sums = (y / self.unit).round()
+        return torch.stack([self._convert(image) for image in sums]) * self.unit
+
+    def _convert(self, sums: Tensor) -> Tensor:
+        final = self.readout.ranged(sums.detach().cpu().numpy())
+        unit = torch.as_tensor(final.unit).to(sums)
+        return final.quantize(sums) * unit
 
 
 class TernaryReconstructor(Reconstructor):  # type: ignore[misc]
@@ -230,5 +284,15 @@ class TernaryReconstructor(Reconstructor):  # type: ignore[misc]
             )
         size = physics.img_size[1:]
         sums = physics.to_camera(y).flatten(0, 1)
-        x = self.camera.reconstruct_batch(sums, size)
+        x = self.camera.reconstruct_batch(sums, size, _readout_of(physics))
         return x.reshape(*y.shape[:2], *size) / _WHITE
+
+
+def _readout_of(physics: TernaryPhysics) -> Readout:
+    """Return what is known of the errors of y, as far as it is the same for every image."""
+    noise, sensor = (
+        model.readout if isinstance(model, ReadoutNoise | ReadoutModel) else Readout()
+        for model in (physics.noise_model, physics.sensor_model)
+    )
+    converter = Readout() if sensor.percentile else sensor
+    return replace(converter, noise=noise.noise, photons=noise.photons)

@@ -98,8 +98,11 @@ def validate(name: str, instance: Any) -> None:
     """Check the fields of a dataclass that was built directly, as `build` does."""
     hints = typing.get_type_hints(type(instance), include_extras=True)
     for field in dataclasses.fields(instance):
+        value = getattr(instance, field.name)
+        if value is field.default:  # such as (), which no file may say
+            continue
         if not dataclasses.is_dataclass(hints[field.name]):  # which has checked itself
-            _check(f"{name}.{field.name}", getattr(instance, field.name), hints[field.name])
+            _check(f"{name}.{field.name}", value, hints[field.name])
 
 
 def _is_required(field: "dataclasses.Field[Any]") -> bool:

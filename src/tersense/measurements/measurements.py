@@ -20,7 +20,7 @@ class Measurements:
 
     Args:
         values: Integers of shape (m, h, w), or (3, m, h, w) in color: y itself, or the codes of
-            a quantized readout, to be multiplied by `header.readout.step`.
+            a quantized readout, to be multiplied by `header.readout.unit`.
         header: How they were made.
     """
 
@@ -43,27 +43,40 @@ class Measurements:
 
         Windows that are partly outside the image count in full.
         """
-        pixels = self.header.height * self.header.width * (1 if self.header.mode == "L" else 3)
-        return self.values.size / pixels
+        return self.values.size / self._pixels
+
+    @property
+    def _pixels(self) -> int:
+        return self.header.height * self.header.width * (1 if self.header.mode == "L" else 3)
 
     @property
     def bits_per_pixel(self) -> float:
-        """Return the bits of readout per pixel, as a plain stream of equally long numbers."""
-        width = self.header.readout.bits or 8 * tsm.smallest_type(self.values).itemsize
-        return self.per_pixel * width
+        """Return the bits per pixel (of each channel, in color) of the file without its header."""
+        return 8 * tsm.payload_bytes(self.values, self.header) / self._pixels
 
     def __repr__(self) -> str:
         shape, header = "×".join(map(str, self.values.shape)), self.header
         return f"<Measurements {shape} of {header.width}×{header.height} {header.mode}>"
 
-    def read_out(self, readout: Readout) -> "Measurements":
-        """Model a readout of these exact measurements: noise, then few bits."""
+    def read_out(self, readout: Readout, light: NDArray[Any] | None = None) -> "Measurements":
+        """Model a readout of these exact measurements: light and noise, then few bits.
+
+        Args:
+            readout: What happens. One that follows the image is ranged for this one; the header
+                records the steps.
+            light: |Φ|x of the shape of y, where the readout counts photons.
+        """
         before = self.header.readout
-        if before.bits or (readout.noise and before.noise):
+        random = readout.noise or readout.photons
+        if before.bits or (random and not before.exact):
             raise ValueError(f"a readout must begin with exact measurements, these are {before}")
-        both = replace(readout, noise=readout.noise or before.noise, seed=readout.seed
-                       if readout.noise else before.seed)  # fmt: skip
-        return Measurements(readout.apply(self.values), replace(self.header, readout=both))
+        noisy = readout.disturb(self.values, light)
+        final = readout.ranged(noisy)
+        values = np.asarray(final.quantize(noisy)).astype(np.int32)
+        if not random:
+            final = replace(final, noise=before.noise, photons=before.photons, seed=before.seed)
+        version = tsm.PACKED if final.bits else self.header.version
+        return Measurements(values, replace(self.header, readout=final, version=version))
 
     def with_noise(self, sigma: float, seed: int = 0) -> "Measurements":
         """Model a noisy sensor: add Gaussian noise, then read out integers.
@@ -74,13 +87,16 @@ class Measurements:
         """
         return self.read_out(Readout(noise=float(sigma), seed=seed))
 
-    def quantized(self, bits: int, full_scale: int) -> "Measurements":
+    def quantized(self, bits: int, full_scale: float | None = None) -> "Measurements":
         """Model a readout of few bits: a uniform quantizer that reaches ±`full_scale`.
 
         Args:
             bits: B, at least 2. The codes lie between −(2^(B−1) − 1) and 2^(B−1) − 1.
-            full_scale: The largest magnitude to represent; what exceeds it is clipped.
+            full_scale: The largest magnitude to represent; what exceeds it is clipped. None for
+                the largest measurement of each pattern.
         """
+        if full_scale is None:
+            return self.read_out(Readout.ranging(bits))
         return self.read_out(Readout.covering(full_scale, bits))
 
     def to_bytes(self) -> bytes:

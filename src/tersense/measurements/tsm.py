@@ -1,8 +1,10 @@
 """The measurement file (`.tsm`): exact integers and the header that says how they were made.
 
-It is a safetensors file. It holds one tensor `y`, in the smallest integer type that fits, and one
-metadata entry `tersense`: a JSON object, the header. The checksum in the header covers every byte
-of the file, its own 64 digits taken as zeros.
+It is a safetensors file. It holds one tensor `y` and one metadata entry `tersense`: a JSON object,
+the header. Exact values are integers of the smallest type that fits (format 1). Codes of B bits are
+packed into a plain stream of bytes (format 2, see `packing`); where each row of Φ has a step of its
+own, a tensor `steps` before y holds them. The checksum in the header covers every byte of the file,
+its own 64 digits taken as zeros.
 """
 
 import hashlib
@@ -16,11 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from tersense.io.schema import at_least, build, validate
+from tersense.io.schema import at_least, at_most, build, validate
+from tersense.measurements.packing import pack, packed_size, unpack
 from tersense.measurements.readout import Readout
 from tersense.sensing.geometry import Geometry
 
-VERSION = 1
+VERSION = 2
+PACKED = 2  # the first format that packs codes
 _CHECKSUM = re.compile(rb"sha256:([0-9a-f]{64})")
 _BLANK = b"0" * 64
 _LONGEST_HEADER = 2**16
@@ -30,6 +34,7 @@ _TYPES: dict[str, np.dtype[Any]] = {
     "I16": np.dtype(np.int16),
     "I32": np.dtype(np.int32),
 }
+_STEP_TYPES: dict[str, np.dtype[Any]] = {"U16": np.dtype(np.uint16), "I32": np.dtype(np.int32)}
 _KEYS = {"rows": "patterns"}  # what the file calls a field
 
 
@@ -46,7 +51,7 @@ class Header:
         rows: m, the rows of Φ: measurements per window.
         phi: Hash of Φ (`Patterns.hash`).
         readout: Noise and bits; exact integers by default.
-        version: Of the file format.
+        version: Of the file format: 1, or 2 where codes are packed.
     """
 
     height: Annotated[int, at_least(1)]
@@ -57,13 +62,16 @@ class Header:
     rows: Annotated[int, at_least(1)]
     phi: str
     readout: Readout = field(default_factory=Readout)
-    version: int = VERSION
+    version: Annotated[int, at_least(1), at_most(VERSION)] = 1
 
     def __post_init__(self) -> None:
         validate("header", self)
         Geometry(self.window, self.stride)
-        if self.readout.step < 1:
+        steps = self.readout.steps
+        if min(self.readout.step, *steps, 1) < 1:
             raise ValueError(f"header.step must be at least 1, got {self.readout.step:g}")
+        if steps and (len(steps) != self.rows or any(step % 1 for step in steps)):
+            raise ValueError(f"header.steps must be {self.rows} whole numbers, got {len(steps)}")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -72,15 +80,21 @@ class Header:
         gray = (self.rows, *grid)
         return gray if self.mode == "L" else (3, *gray)
 
+    @property
+    def packed(self) -> bool:
+        """Whether the file keeps codes as a stream of bits."""
+        return self.version >= PACKED and self.readout.bits > 0
+
     def to_dict(self) -> dict[str, Any]:
         """Return the header as the file keeps it, all in one flat table."""
         flat = {key: value for key, value in asdict(self).items() if key != "readout"}
-        return {_KEYS.get(key, key): value for key, value in flat.items()} | asdict(self.readout)
+        return {_KEYS.get(key, key): value for key, value in flat.items()} | self.readout.to_dict()
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> "Header":
         """Build the header from what a file says; entries of a later program are left out."""
-        readout = {f.name: content[f.name] for f in fields(Readout) if f.name in content}
+        readout = {f.name: content[f.name] for f in fields(Readout)
+                   if f.name in content and f.name != "steps"}  # fmt: skip
         named = ((f.name, _KEYS.get(f.name, f.name)) for f in fields(cls) if f.name != "readout")
         own = {name: content[key] for name, key in named if key in content}
         return replace(build("header", cls, own, _KEYS), readout=build("header", Readout, readout))
@@ -88,11 +102,31 @@ class Header:
 
 def encode(values: NDArray[Any], header: Header) -> bytes:
     """Return the content of a measurement file."""
-    compact = np.ascontiguousarray(values.astype(smallest_type(values)))
-    described = header.to_dict() | {"checksum": "sha256:" + _BLANK.decode()}
-    content = save({"y": compact}, {"tersense": json.dumps(described, sort_keys=True)})
+    tensors, described = _tensors(values, header), header.to_dict()
+    described.pop("steps", None)
+    described["checksum"] = "sha256:" + _BLANK.decode()
+    content = save(tensors, {"tersense": json.dumps(described, sort_keys=True)})
     at = _checksum_place(content[: 8 + _LONGEST_HEADER])
     return b"".join((content[:at], _digest(content, at), content[at + 64 :]))
+
+
+def _tensors(values: NDArray[Any], header: Header) -> dict[str, NDArray[Any]]:
+    if not header.packed:
+        return {"y": np.ascontiguousarray(values.astype(smallest_type(values)))}
+    steps = np.array(header.readout.steps)
+    packed = {"y": pack(values, header.readout.bits)}
+    if steps.size:
+        packed["steps"] = steps.astype(np.uint16 if steps.max() < 2**16 else np.int32)
+    return packed
+
+
+def payload_bytes(values: NDArray[Any], header: Header) -> int:
+    """Return how many bytes of a measurement file are not its header: y, and steps of rows."""
+    if not header.packed:
+        return values.size * smallest_type(values).itemsize
+    steps = header.readout.steps
+    of_steps = len(steps) * (2 if max(steps, default=0) < 2**16 else 4)
+    return packed_size(values.size, header.readout.bits) + of_steps
 
 
 def decode(file: BinaryIO, size: int, max_pixels: int = MAX_PIXELS) -> tuple[NDArray[Any], Header]:
@@ -109,26 +143,55 @@ def decode(file: BinaryIO, size: int, max_pixels: int = MAX_PIXELS) -> tuple[NDA
         raise ValueError(
             f"its format {version} is newer than {VERSION}, the newest known here; update tersense"
         )
-    tensor = outer["y"]
-    dtype, shape = _TYPES[tensor["dtype"]], tuple(tensor["shape"])
     header = Header.from_dict(inner)
     if header.height * header.width > max_pixels:
         raise ValueError(
             f"its image must have at most {max_pixels:,} pixels, got {header.width}×{header.height}"
         )
-    if shape != header.shape:
-        raise ValueError(f"y has shape {shape}, but its image gives {header.shape}")
-    count = math.prod(shape)
-    if size != 8 + length + count * dtype.itemsize:
-        raise ValueError(f"it has {size} bytes, not {8 + length + count * dtype.itemsize}")
-    if tensor["data_offsets"] != [0, count * dtype.itemsize] or len(outer) != 2:
+    expected = _layout(outer, header)
+    payload = sum(math.prod(shape) * dtype.itemsize for dtype, shape in expected.values())
+    if size != 8 + length + payload:
+        raise ValueError(f"it has {size} bytes, not {8 + length + payload}")
+    if set(outer) != {"__metadata__", *expected}:
         raise ValueError("it holds something else than y")
     content = start + text + file.read()
     at = _checksum_place(start + text)
     if _digest(content, at) != content[at : at + 64]:
         raise ValueError("the checksum does not match, the file is damaged")
-    values = np.frombuffer(content, dtype.newbyteorder("<"), offset=8 + length)
-    return values.astype(dtype).reshape(shape), header
+    place, tensors = 0, {}
+    for name, (dtype, shape) in expected.items():
+        count = math.prod(shape)
+        if outer[name]["data_offsets"] != [place, place + count * dtype.itemsize]:
+            raise ValueError("it holds something else than y")
+        flat = np.frombuffer(content, dtype.newbyteorder("<"), count, 8 + length + place)
+        tensors[name] = flat.astype(dtype).reshape(shape)
+        place += count * dtype.itemsize
+    if "steps" in tensors:
+        steps = tuple(map(float, tensors["steps"].tolist()))
+        header = replace(header, readout=replace(header.readout, steps=steps))
+    if header.packed:
+        codes = unpack(tensors["y"], math.prod(header.shape), header.readout.bits)
+        return codes.reshape(header.shape), header
+    return tensors["y"], header
+
+
+def _layout(
+    outer: dict[str, Any], header: Header
+) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
+    """Return types and shapes of the tensors, in the order in which the file must hold them."""
+    tensor, packed = outer["y"], packed_size(math.prod(header.shape), header.readout.bits)
+    if header.packed and tensor["dtype"] != "U8":
+        raise ValueError(f"packed y must be U8, got {tensor['dtype']}")
+    shape = (packed,) if header.packed else header.shape
+    if tuple(tensor["shape"]) != shape:
+        raise ValueError(f"y has shape {tuple(tensor['shape'])}, but its image gives {shape}")
+    of_y = np.dtype(np.uint8) if header.packed else _TYPES[tensor["dtype"]]
+    if not header.packed or "steps" not in outer:
+        return {"y": (of_y, shape)}
+    steps = outer["steps"]
+    if steps["shape"] != [header.rows]:
+        raise ValueError(f"steps have shape {steps['shape']}, but there are {header.rows} patterns")
+    return {"steps": (_STEP_TYPES[steps["dtype"]], (header.rows,)), "y": (of_y, shape)}
 
 
 def _checksum_place(head: bytes) -> int:

@@ -8,7 +8,6 @@ Pixels are raw, 0 to 255, in and out. Gradients flow to x and to the weights of 
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tersense.errors import TersenseError
+from tersense.evaluation.protocols import Captured
 from tersense.measurements.readout import Readout
 from tersense.reconstruction.base import Normalization, Reconstructor
 from tersense.reconstruction.gaussian import fill_missing
@@ -84,7 +84,7 @@ class Camera(nn.Module):
         Args:
             y: (N, m, h, w), as `measure` gives it; NaN where a measurement is missing.
             size: (H, W) of the images; whole strides, (h·S, w·S), where not given.
-            readout: Noise and bits that y went through, in pixel values.
+            readout: What y went through, in pixel values; the reconstructor is told the error.
             counts: (N, h, w), rows that each window was measured with; see `Reconstructor`.
         """
         h, w = y.shape[-2:]
@@ -111,13 +111,38 @@ class Camera(nn.Module):
         if _has_nan(normalized):
             normalized = fill_missing(normalized, self.operator, size)
         deviation = None
-        if readout is not None and readout.deviation:
-            of_all = readout.deviation / self.normalization.std
-            deviation = normalized.new_full((1, 1, 1, 1), of_all)
+        if readout is not None and not readout.exact:
+            light = self.estimate_light(y.to(normalized), ones, counts) if readout.photons else 0.0
+            of_each = torch.as_tensor(readout.deviation_at(light)).to(normalized)
+            deviation = of_each[(None,) * (4 - of_each.ndim)] / self.normalization.std
         half = self.precision == "bfloat16" and self.reconstructor.half_precision
         with torch.autocast(self.device.type, torch.bfloat16, half):
             image: Tensor = self.reconstructor(normalized, self.operator, size, deviation, counts)
         return self.normalization.raw(image.to(self.operator.phi.dtype))
+
+    def estimate_light(self, y: Tensor, ones: Tensor, counts: Tensor | None = None) -> Tensor:
+        """Estimate |Φ|x, what lit the exposures of each measurement, from y (N, m, h, w) itself.
+
+        The file holds differences of exposures, not their sum. The brightness of a window is the
+        one that explains its y best, y ≈ brightness·Φ⋆1, drawn to the mean of all images as far as
+        y says little; each pixel that a pattern lights counts as so bright. Where a window reaches
+        over the border, that is more than there is: an upper bound.
+
+        Args:
+            y: (N, m, h, w), raw; NaN where a measurement is missing.
+            ones: Φ⋆1 (m, h, w).
+            counts: (N, h, w), rows that each window was measured with.
+        """
+        lit = self.operator.phi.abs().sum(dim=(1, 2))  # of each pattern
+        known = ~y.isnan()
+        if counts is not None:
+            known &= torch.arange(len(lit), device=y.device)[:, None, None] < counts[:, None]
+        weights = torch.where(known, ones, 0)
+        # Pixels of one variance around the brightness, and it of the same around the mean.
+        prior = lit.mean()
+        told = (weights * y.nan_to_num()).sum(1) + prior * self.normalization.mean
+        brightness = told / ((weights * ones).sum(1) + prior)
+        return lit[:, None, None] * brightness[:, None].clamp(min=1)
 
     @contextlib.contextmanager
     def inference(self) -> Iterator[None]:
@@ -130,16 +155,17 @@ class Camera(nn.Module):
         finally:
             self.reconstructor.train(training)
 
-    def capture(self, image: NDArray[np.uint8]) -> tuple[NDArray[Any], int]:
-        """Sense and reconstruct one gray image (H, W).
-
-        Returns:
-            The estimate (H, W), neither rounded nor clipped, and how many measurements it took.
-        """
+    def capture(self, image: NDArray[np.uint8], readout: Readout | None = None) -> Captured:
+        """Sense and reconstruct one gray image (H, W); a readout needs an `Imager`."""
+        if readout is not None and not readout.exact:
+            raise TersenseError(
+                f"the readout of {self.name} must be exact, got {readout}; use an Imager, whose "
+                "measurements are integers"
+            )
         with self.inference():
             y = self.measure(torch.from_numpy(np.ascontiguousarray(image))[None])
             estimate = self.reconstruct_batch(y, (image.shape[0], image.shape[1]))
-        return estimate[0].cpu().numpy(), y.numel()
+        return Captured(estimate[0].cpu().numpy(), y.numel(), 8 * y.numel() * y.itemsize)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Camera":
         """Move Φ and α with the weights: `camera.to(device)`."""

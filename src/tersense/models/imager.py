@@ -16,14 +16,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tersense.errors import TersenseError
+from tersense.evaluation.protocols import Captured
 from tersense.io.images import ImageArray, check_image, from_planes, to_pixels, to_planes
 from tersense.measurements.measurements import MeasuredValues, Measurements
 from tersense.measurements.readout import Readout
-from tersense.measurements.tsm import Header
+from tersense.measurements.tsm import Header, payload_bytes
 from tersense.models.camera import Camera
 from tersense.reconstruction.base import Normalization, Reconstructor, build_reconstructor
 from tersense.runtime.device import choose_device
-from tersense.sensing.exact import ExactSensor
+from tersense.sensing.exact import ExactSensor, sense_exactly
 from tersense.sensing.geometry import Geometry, cut_tiles
 from tersense.sensing.operator import SensingOperator, fastest_operator
 from tersense.sensing.patterns import Patterns, rows_for_rate
@@ -214,16 +215,26 @@ class Imager:
         return lower
 
     def sense(
-        self, image: Any, bits: int | None = None, noise: float = 0.0, seed: int = 0
+        self,
+        image: Any,
+        bits: int | None = None,
+        noise: float = 0.0,
+        seed: int = 0,
+        readout: Readout | None = None,
     ) -> Measurements:
-        """Take the measurements of an image: exact integers.
+        """Take the measurements of an image: exact integers, unless a readout is modeled.
 
         Args:
             image: (H, W) or (H, W, 3) uint8.
-            bits: Model a readout of so many bits that covers the patterns' full range.
+            bits: Model a readout of so many bits, each pattern ranged to its largest |y|.
             noise: Model a sensor with Gaussian noise of this deviation, in pixel values.
             seed: Of the noise.
+            readout: Model this readout instead of bits, noise and seed.
         """
+        if readout is None:
+            readout = Readout.ranging(bits, noise, seed)
+        elif bits is not None or noise:
+            raise ValueError("bits and noise belong to the readout; give one or the other")
         pixels = check_image(image)
         y = self._exact(to_planes(pixels), self.operator, self.threads)
         header = Header(
@@ -236,9 +247,16 @@ class Imager:
             phi=self.patterns.hash,
         )
         exact = Measurements(y[0] if pixels.ndim == 2 else y, header)
-        if bits is None and not noise:
+        if readout.exact:
             return exact
-        return exact.read_out(Readout.covering(self.patterns.largest_magnitude, bits, noise, seed))
+        return exact.read_out(readout, self._light(pixels) if readout.photons else None)
+
+    def _light(self, pixels: ImageArray) -> NDArray[Any]:
+        """Return |Φ|x of the shape of y: what lights the two exposures of each pattern."""
+        lit = SensingOperator(self.operator.phi.abs(), self.patterns.stride)
+        planes = torch.from_numpy(to_planes(pixels).copy()).to(self.device)
+        light = np.stack([sense_exactly(plane, lit).cpu().numpy() for plane in planes])
+        return light[0] if pixels.ndim == 2 else light
 
     @cached_property
     def _exact(self) -> ExactSensor:
@@ -261,14 +279,11 @@ class Imager:
             image[place] = estimate
         return image
 
-    def capture(self, image: ImageArray) -> tuple[NDArray[Any], int]:
-        """Sense and reconstruct one image, (H, W) or (H, W, 3).
-
-        Returns:
-            The estimate, neither rounded nor clipped, and how many measurements it took.
-        """
-        y = self.sense(image)
-        return self.estimate(y), y.values.size
+    def capture(self, image: ImageArray, readout: Readout | None = None) -> Captured:
+        """Sense and reconstruct one image, (H, W) or (H, W, 3)."""
+        y = self.sense(image, readout=readout)
+        bits = 8 * payload_bytes(y.values, y.header)
+        return Captured(self.estimate(y), y.values.size, bits)
 
     def measure(self, x: Tensor) -> Tensor:
         """Sense a batch of raw pixels (N, H, W) as tensors, differentiably; see `Camera`."""
@@ -297,7 +312,7 @@ class Imager:
         size, readout = (header.height, header.width), header.readout
         y = measurements.values.reshape(-1, *header.shape[-3:])
         for tile in cut_tiles(self.geometry, size, self.reconstructor.halo, TILE_PIXELS):
-            part = torch.from_numpy(y[(..., *tile.windows)].astype(np.float32)) * readout.step
+            part = torch.from_numpy((y[(..., *tile.windows)] * readout.unit).astype(np.float32))
             ones = self.operator.sense_ones(size, *tile.windows)
             with self.camera.inference():
                 planes = self.camera.reconstruct_part(part, ones, tile.size, readout)

@@ -2,6 +2,7 @@
 
 from tersense.errors import TersenseError
 from tersense.measurements.measurements import Measurements
+from tersense.measurements.tsm import payload_bytes
 from tersense.models.imager import Imager
 from tersense.models.zoo import find_by_patterns
 from tersense.sensing.patterns import Patterns
@@ -55,7 +56,9 @@ def describe_measurements(measurements: Measurements) -> dict[str, str]:
         "patterns": f"{header.rows} of {window}×{window} pixels, every {header.stride}",
         "measurements": f"{measurements.values.size:,}, "
         f"{measurements.per_pixel:.4g} per pixel{each}",
-        "readout": f"{header.readout}; {measurements.bits_per_pixel:.3g} bits per pixel{each}",
+        "readout": str(header.readout),
+        "size": f"{measurements.bits_per_pixel:.3g} bits per pixel{each}; "
+        f"{payload_bytes(measurements.values, header):,} bytes, and a header",
         "model": model,
         "hash of Φ": header.phi,
     }
