@@ -3,6 +3,9 @@
 It is a safetensors file. It holds one tensor `y`, in the smallest integer type that fits, and one
 metadata entry `tersense`: a JSON object, the header. The checksum in the header covers every byte
 of the file, its own 64 digits taken as zeros.
+
+Format 2 is written only where programs that know format 1 would read the file wrongly: for pixels
+of more than 8 bits.
 """
 
 import hashlib
@@ -16,11 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from tersense.io.schema import at_least, build, validate
+from tersense.io.deep import DEEPEST, USUAL, largest_pixel
+from tersense.io.schema import at_least, at_most, build, validate
 from tersense.measurements.readout import Readout
 from tersense.sensing.geometry import Geometry
 
-VERSION = 1
+VERSION = 2  # the newest that is read
+_DEEP_VERSION = 2
 _CHECKSUM = re.compile(rb"sha256:([0-9a-f]{64})")
 _BLANK = b"0" * 64
 _LONGEST_HEADER = 2**16
@@ -46,7 +51,8 @@ class Header:
         rows: m, the rows of Φ: measurements per window.
         phi: Hash of Φ (`Patterns.hash`).
         readout: Noise and bits; exact integers by default.
-        version: Of the file format.
+        version: Of the file format: 1, or 2 where something needs it.
+        depth: Bits per pixel of the image.
     """
 
     height: Annotated[int, at_least(1)]
@@ -57,10 +63,13 @@ class Header:
     rows: Annotated[int, at_least(1)]
     phi: str
     readout: Readout = field(default_factory=Readout)
-    version: int = VERSION
+    version: int = 1
+    depth: Annotated[int, at_least(USUAL), at_most(DEEPEST)] = USUAL
 
     def __post_init__(self) -> None:
         validate("header", self)
+        if self.depth != USUAL:
+            object.__setattr__(self, "version", max(self.version, _DEEP_VERSION))
         Geometry(self.window, self.stride)
         if self.readout.step < 1:
             raise ValueError(f"header.step must be at least 1, got {self.readout.step:g}")
@@ -72,9 +81,15 @@ class Header:
         gray = (self.rows, *grid)
         return gray if self.mode == "L" else (3, *gray)
 
+    @property
+    def largest_pixel(self) -> int:
+        """The largest value that a pixel can have."""
+        return largest_pixel(self.depth)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the header as the file keeps it, all in one flat table."""
-        flat = {key: value for key, value in asdict(self).items() if key != "readout"}
+        unsaid = {"readout"} | ({"depth"} if self.depth == USUAL else set())
+        flat = {key: value for key, value in asdict(self).items() if key not in unsaid}
         return {_KEYS.get(key, key): value for key, value in flat.items()} | asdict(self.readout)
 
     @classmethod
@@ -108,6 +123,10 @@ def decode(file: BinaryIO, size: int, max_pixels: int = MAX_PIXELS) -> tuple[NDA
     if type(version) is not int or version > VERSION:
         raise ValueError(
             f"its format {version} is newer than {VERSION}, the newest known here; update tersense"
+        )
+    if version < _DEEP_VERSION and inner.get("depth", USUAL) != USUAL:
+        raise ValueError(
+            f"depth must be {USUAL} in format {version}, got {inner['depth']!r}; sense it anew"
         )
     tensor = outer["y"]
     dtype, shape = _TYPES[tensor["dtype"]], tuple(tensor["shape"])
