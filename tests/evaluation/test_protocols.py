@@ -156,7 +156,7 @@ class Perfect:
 
     name, rows, rate, geometry = "perfect", 1, 0.25, Geometry(32, 32)
 
-    def capture(self, image):
+    def capture(self, image, depth=8):
         return image + (image.max() > 200) * 1.0, image.size // 4
 
 
@@ -198,7 +198,7 @@ def test_images_are_scored_by_sense_and_estimate_after_a_call_that_compiles(
     monkeypatch.setattr(
         Imager,
         "sense",
-        lambda self, image, *a: (sensed.append(image.shape), honest(self, image))[1],
+        lambda self, image, **k: (sensed.append(image.shape), honest(self, image, **k))[1],
     )
     write_image(tmp_path / "a.png", data.camera()[:24, :40])
     evaluate_folder(small_imager, tmp_path)

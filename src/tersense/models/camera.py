@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tersense.errors import TersenseError
+from tersense.io.deep import USUAL, largest_pixel
+from tersense.io.images import ImageArray
 from tersense.measurements.readout import Readout
 from tersense.reconstruction.base import Normalization, Reconstructor
 from tersense.reconstruction.gaussian import fill_missing
@@ -130,15 +132,21 @@ class Camera(nn.Module):
         finally:
             self.reconstructor.train(training)
 
-    def capture(self, image: NDArray[np.uint8]) -> tuple[NDArray[Any], int]:
+    def capture(self, image: ImageArray, depth: int = USUAL) -> tuple[NDArray[Any], int]:
         """Sense and reconstruct one gray image (H, W).
+
+        Args:
+            image: (H, W), uint8 or uint16.
+            depth: Bits per pixel.
 
         Returns:
             The estimate (H, W), neither rounded nor clipped, and how many measurements it took.
         """
+        scale = 255 / largest_pixel(depth)
+        pixels = image if scale == 1 else image * np.float32(scale)
         with self.inference():
-            y = self.measure(torch.from_numpy(np.ascontiguousarray(image))[None])
-            estimate = self.reconstruct_batch(y, (image.shape[0], image.shape[1]))
+            y = self.measure(torch.from_numpy(np.ascontiguousarray(pixels))[None])
+            estimate = self.reconstruct_batch(y, (image.shape[0], image.shape[1])) / scale
         return estimate[0].cpu().numpy(), y.numel()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Camera":

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tersense.errors import TersenseError
+from tersense.io.deep import USUAL, pixel_type
 from tersense.io.images import ImageArray, check_image, from_planes, to_pixels, to_planes
 from tersense.measurements.measurements import MeasuredValues, Measurements
 from tersense.measurements.readout import Readout
@@ -214,18 +215,24 @@ class Imager:
         return lower
 
     def sense(
-        self, image: Any, bits: int | None = None, noise: float = 0.0, seed: int = 0
+        self,
+        image: Any,
+        bits: int | None = None,
+        noise: float = 0.0,
+        seed: int = 0,
+        depth: int | None = None,
     ) -> Measurements:
         """Take the measurements of an image: exact integers.
 
         Args:
-            image: (H, W) or (H, W, 3) uint8.
+            image: (H, W) or (H, W, 3), uint8; uint16 for deeper pixels.
             bits: Model a readout of so many bits that covers the patterns' full range.
             noise: Model a sensor with Gaussian noise of this deviation, in pixel values.
             seed: Of the noise.
+            depth: Bits per pixel, 9 to 16, of uint16 pixels from 0 to 2^depth − 1; 8 for uint8.
         """
-        pixels = check_image(image)
-        y = self._exact(to_planes(pixels), self.operator, self.threads)
+        pixels, depth = check_image(image, depth), USUAL if depth is None else int(depth)
+        y = self._exact(to_planes(pixels), self.operator, self.threads, depth)
         header = Header(
             height=pixels.shape[0],
             width=pixels.shape[1],
@@ -234,24 +241,27 @@ class Imager:
             stride=self.patterns.stride,
             rows=len(self.patterns),
             phi=self.patterns.hash,
+            depth=depth,
         )
         exact = Measurements(y[0] if pixels.ndim == 2 else y, header)
         if bits is None and not noise:
             return exact
-        return exact.read_out(Readout.covering(self.patterns.largest_magnitude, bits, noise, seed))
+        largest = self.patterns.largest_magnitude_at(depth)
+        return exact.read_out(Readout.covering(largest, bits, noise, seed))
 
     @cached_property
     def _exact(self) -> ExactSensor:
         return ExactSensor(self.patterns)
 
     def reconstruct(self, measurements: Measurements | MeasuredValues) -> ImageArray:
-        """Return the image, uint8 of its own size, (H, W) or (H, W, 3).
+        """Return the image, of its own size and depth, (H, W) or (H, W, 3), uint8 or uint16.
 
         Measurements that are missing (NaN) are estimated from the others.
         """
-        image: ImageArray = np.empty(_image_shape(measurements), np.uint8)
+        shape, depth = _image_shape(measurements), measurements.header.depth
+        image: ImageArray = np.empty(shape, pixel_type(depth))
         for place, estimate in self._estimates(measurements):
-            image[place] = to_pixels(estimate)
+            image[place] = to_pixels(estimate, depth)
         return image
 
     def estimate(self, measurements: Measurements | MeasuredValues) -> NDArray[np.float32]:
@@ -261,13 +271,17 @@ class Imager:
             image[place] = estimate
         return image
 
-    def capture(self, image: ImageArray) -> tuple[NDArray[Any], int]:
+    def capture(self, image: ImageArray, depth: int = USUAL) -> tuple[NDArray[Any], int]:
         """Sense and reconstruct one image, (H, W) or (H, W, 3).
+
+        Args:
+            image: As in `sense`.
+            depth: Bits per pixel.
 
         Returns:
             The estimate, neither rounded nor clipped, and how many measurements it took.
         """
-        y = self.sense(image)
+        y = self.sense(image, depth=depth)
         return self.estimate(y), y.values.size
 
     def measure(self, x: Tensor) -> Tensor:
@@ -287,21 +301,27 @@ class Imager:
     def _estimates(
         self, measurements: Measurements | MeasuredValues
     ) -> Iterator[tuple[tuple[slice, slice], NDArray[np.float32]]]:
-        """Reconstruct tile by tile, in memory that does not grow with the image."""
+        """Reconstruct tile by tile, in memory that does not grow with the image.
+
+        Reconstructors know pixels from 0 to 255. Sensing is linear, so measurements of deeper
+        pixels are scaled to that range, and the pixels back; nowhere else.
+        """
         header = measurements.header
         rows = header.rows
         if rows < len(self.patterns) and header.phi == self.patterns.first(rows).hash:
             yield from self.at_rate(rows / self.patterns.stride**2)._estimates(measurements)
             return
         self._require_own(header)
-        size, readout = (header.height, header.width), header.readout
+        scale = 255 / header.largest_pixel
+        size, readout = (header.height, header.width), header.readout.scaled(scale)
         y = measurements.values.reshape(-1, *header.shape[-3:])
         for tile in cut_tiles(self.geometry, size, self.reconstructor.halo, TILE_PIXELS):
             part = torch.from_numpy(y[(..., *tile.windows)].astype(np.float32)) * readout.step
             ones = self.operator.sense_ones(size, *tile.windows)
             with self.camera.inference():
                 planes = self.camera.reconstruct_part(part, ones, tile.size, readout)
-            yield tile.place, from_planes(planes[(..., *tile.inside)].cpu().numpy())
+            inside = planes[(..., *tile.inside)] / scale
+            yield tile.place, from_planes(inside.cpu().numpy())
 
     def _require_own(self, header: Header) -> None:
         """Refuse measurements that another camera has taken."""

@@ -1,6 +1,7 @@
 """The figures that a designer asks for first, of a model and of a measurement file."""
 
 from tersense.errors import TersenseError
+from tersense.io.deep import DEEPEST
 from tersense.measurements.measurements import Measurements
 from tersense.models.imager import Imager
 from tersense.models.zoo import find_by_patterns
@@ -27,7 +28,8 @@ def describe(imager: Imager) -> dict[str, str]:
         "arithmetic per pixel": f"{patterns.nonzeros / patterns.stride**2:.2f} additions; "
         f"dense: {dense / patterns.stride**2:.0f} multiply-adds",
         "accumulator": f"{patterns.accumulator_bits} bits, measurements as "
-        f"{patterns.measurement_dtype}",
+        f"{patterns.measurement_dtype}; {patterns.accumulator_bits_at(DEEPEST)} bits for pixels "
+        f"of {DEEPEST} bits",
     }
     for form, size in patterns.storage_bytes.items():
         facts[f"Φ as {form}"] = f"{size / 1024:.2f} KiB"
@@ -51,7 +53,7 @@ def describe_measurements(measurements: Measurements) -> dict[str, str]:
     except TersenseError:
         model = "none that comes with the package"
     return {
-        "image": f"{header.width}×{header.height}, {color}",
+        "image": f"{header.width}×{header.height}, {color}, {header.depth} bits per pixel{each}",
         "patterns": f"{header.rows} of {window}×{window} pixels, every {header.stride}",
         "measurements": f"{measurements.values.size:,}, "
         f"{measurements.per_pixel:.4g} per pixel{each}",
