@@ -131,8 +131,8 @@ def test_sums_beyond_32_bits_are_refused():
 def test_info_says_the_depth(small_imager):
     y = small_imager.sense(np.zeros((9, 20), np.uint16), depth=12)
     assert describe_measurements(y)["image"] == "20×9, gray, 12 bits per pixel"
-    wide = f"; {small_imager.patterns.accumulator_bits_at(16)} bits for pixels of 16 bits"
-    assert describe(small_imager)["accumulator"].endswith(wide)
+    wide = small_imager.patterns.accumulator_bits_at(16)
+    assert describe(small_imager)["for pixels of 16 bits"] == f"{wide} bits"
 
 
 # Evaluation

@@ -28,8 +28,8 @@ def describe(imager: Imager) -> dict[str, str]:
         "arithmetic per pixel": f"{patterns.nonzeros / patterns.stride**2:.2f} additions; "
         f"dense: {dense / patterns.stride**2:.0f} multiply-adds",
         "accumulator": f"{patterns.accumulator_bits} bits, measurements as "
-        f"{patterns.measurement_dtype}; {patterns.accumulator_bits_at(DEEPEST)} bits for pixels "
-        f"of {DEEPEST} bits",
+        f"{patterns.measurement_dtype}",
+        f"for pixels of {DEEPEST} bits": f"{patterns.accumulator_bits_at(DEEPEST)} bits",
     }
     for form, size in patterns.storage_bytes.items():
         facts[f"Φ as {form}"] = f"{size / 1024:.2f} KiB"
