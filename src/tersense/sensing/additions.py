@@ -28,7 +28,7 @@ from tersense.sensing._simd import prefetch, sum_64, sum_128, transpose
 
 CHUNK = 128  # the sum of 128 pixels still fits int16: 128 * 255 = 32640
 STRIP_BYTES = 128 * 1024  # the planes of a strip of the image stay in the second-level cache
-DEEP_PIXELS = 1 << 17  # of uint16, split into bytes at a time
+DEEP_PIXELS = 1 << 18  # of uint16, split into bytes at a time
 THREAD_PIXELS = 1 << 21  # smaller images take about as long to share out as to sense
 
 Array = npt.NDArray[Any]
@@ -275,7 +275,8 @@ class AddOnlySensor:
             (m, h, w) of ``dtype`` or ``deep_dtype``, h = ceil(H / S) or the rows asked for,
             w = ceil(W / S).
         """
-        if image.dtype not in (np.uint8, np.uint16) or image.ndim != 2:
+        deep = image.dtype != np.uint8
+        if (deep and image.dtype != np.uint16) or image.ndim != 2:
             raise TypeError(
                 f"image is {image.ndim}-D {image.dtype}; it must be 2-D uint8 or uint16"
             )
@@ -284,16 +285,12 @@ class AddOnlySensor:
         # Always read-only, or Numba would compile again for the first read-only image.
         image = np.ascontiguousarray(image).view()
         image.flags.writeable = False
-        deep, length = image.dtype == np.uint16, stop - first
+        length, dtype = stop - first, self.deep_dtype if deep else self.dtype
+        out = np.empty((len(self._bounds) - 1, length, width), dtype)
         step = max(1, min(length, DEEP_PIXELS // (self._stride * image.shape[1])))
-        out = np.empty(
-            (len(self._bounds) - 1, length, width), self.deep_dtype if deep else self.dtype
-        )
         layout, offsets = self._plan(step if deep else length, width)
-        task: tuple[Any, ...] = image, layout, offsets, self._chunks, self._bounds, first, out
-        fill = _sense
-        if deep:
-            fill, task = _sense_deep, (*task, self._window, step)
+        fill, more = (_sense_deep, (self._window, step)) if deep else (_sense, ())
+        task = image, layout, offsets, self._chunks, self._bounds, first, out, *more
         if threads <= 1 or length * self._stride * image.shape[1] < THREAD_PIXELS:
             fill(0, length, *task)
         else:
