@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import tempfile
 import warnings
 import zlib
 from collections.abc import Callable
@@ -83,6 +84,7 @@ class Reader:
 def make_readers(folder: Path) -> dict[str, Reader]:
     """Make good files of every kind; what readers need beside them lies in the folder."""
     readers = {f"image {suffix}": _image_reader(suffix) for suffix in _PICTURES}
+    readers |= {f"deep image {suffix}": _deep_reader(suffix) for suffix in (".png", ".tif", ".ppm")}
     readers["measurements"] = _measurement_reader()
     readers["model"] = _model_reader(folder)
     readers["configuration"] = _config_reader()
@@ -135,12 +137,25 @@ def _image_reader(suffix: str) -> Reader:
     return Reader(suffix, seeds, read_image)
 
 
+def _deep_reader(suffix: str) -> Reader:
+    deep = PICTURE.astype(np.uint16) * 16
+    color = np.stack([deep] * 3, axis=2)
+    seeds = _image_reader(suffix).seeds
+    with tempfile.TemporaryDirectory() as folder:
+        for image in (deep, color):
+            path = Path(folder) / f"deep{suffix}"
+            write_image(path, image, 12)
+            seeds.append(path.read_bytes())
+    return Reader(suffix, seeds, lambda path: read_image(path, depth=12))
+
+
 def _measurement_reader() -> Reader:
     imager = build_small_imager()
     color = np.stack([PICTURE] * 3, axis=2)
     fixed = Readout.covering(900, 3, photons=0.5)
+    deep = imager.sense(PICTURE.astype(np.uint16) * 16, depth=12)
     made = (imager.sense(PICTURE), imager.sense(color), imager.sense(PICTURE, bits=6, noise=2.0),
-            imager.sense(color, readout=fixed))  # fmt: skip
+            imager.sense(color, readout=fixed), deep)  # fmt: skip
     return Reader(".tsm", [y.to_bytes() for y in made], Measurements.load)
 
 

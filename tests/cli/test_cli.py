@@ -8,6 +8,7 @@ import sys
 import h5py
 import numpy as np
 import pytest
+import tifffile
 import typer
 from PIL import Image
 from skimage import data
@@ -307,6 +308,62 @@ def test_an_existing_result_survives_a_failed_command(capsys, tmp_path):
     arguments, _ = corrupt_image(tmp_path)
     run(capsys, *arguments)
     assert (tmp_path / "out.tsm").read_text() == "precious"
+
+
+@pytest.fixture
+def raw(tmp_path):
+    """A photograph of 12 bits as a program for cameras writes it: values from 0 to 4095."""
+    deep = np.rint(data.astronaut()[:70, 100:205] * (4095 / 255)).astype(np.uint16)
+    tifffile.imwrite(tmp_path / "raw.tif", deep, photometric="rgb")
+    Image.fromarray(deep[..., 1].copy()).save(tmp_path / "gray.png")
+    return deep
+
+
+@pytest.mark.parametrize("name", ["raw.tif", "gray.png"])
+def test_deep_pixels_go_all_the_way(capsys, tmp_path, raw, name):
+    photo, y, again = tmp_path / name, tmp_path / "y.tsm", tmp_path / "again.png"
+    original = raw if name == "raw.tif" else raw[..., 1]
+    command = ("sense", photo, "-m", "paper-r25", "--depth", 12, "-o", y)
+    code, _, err = run(capsys, *command)
+    assert code == 0
+    assert "reduced" not in err  # nothing is lost, nothing is said
+    imager = tersense.load("paper-r25")
+    measured = imager.sense(original, depth=12)
+    np.testing.assert_array_equal(Measurements.load(y).values, measured.values)
+    assert "12 bits per pixel" in run(capsys, "info", y)[1]
+    for out in (again, tmp_path / "again.tif"):
+        assert run(capsys, "reconstruct", y, "-o", out)[0] == 0
+        np.testing.assert_array_equal(read_image(out, depth=12), imager.reconstruct(measured))
+    code, out, _ = run(capsys, "compare", again, photo, "--depth", 12, "-o", tmp_path / "map.png")
+    picture = imager.reconstruct(measured)
+    assert code == 0
+    assert f"{psnr(picture, original, 4095):.2f} dB" in out
+    assert f"{ssim(picture, original, 4095):.4f}" in out
+    command = ("evaluate", photo, "-m", "paper-r25", "--color", "--depth", 12)
+    _, out, _ = run(capsys, *command, "--json", tmp_path / "r.json")
+    result = json.loads((tmp_path / "r.json").read_text())
+    estimate = np.clip(imager.estimate(measured), 0, 4095)
+    assert result["mean"]["psnr"] == pytest.approx(psnr(estimate, original, 4095))
+    assert result["depth"] == 12
+    assert "12 bits per pixel" in out
+
+
+def test_what_deep_pixels_cannot_be_is_one_line(capsys, tmp_path, raw, photo):
+    y = tmp_path / "y.tsm"
+    for image, depth, reason in (
+        (photo, 12, "it has 8 bits per pixel, not 12; leave the depth out"),
+        (tmp_path / "raw.tif", 10, "depth must be at least 12 bits for a value of"),
+        (tmp_path / "raw.tif", 99, "depth must be from 8 to 16 bits per pixel, got 99"),
+    ):
+        code, _, err = run(capsys, "sense", image, "-m", "paper-r25", "--depth", depth, "-o", y)
+        assert code != 0
+        assert reason in " ".join(err.split())
+        assert not y.exists()
+    run(capsys, "sense", tmp_path / "raw.tif", "-m", "paper-r25", "--depth", 12, "-o", y)
+    code, _, err = run(capsys, "reconstruct", y, "-o", tmp_path / "small.jpg")
+    assert code != 0
+    assert "pixels of 12 bits need a file ending in one of .png" in " ".join(err.split())
+    assert not (tmp_path / "small.jpg").exists()
 
 
 def test_compare_prints_the_metrics_and_draws_the_error(tmp_path, capsys):

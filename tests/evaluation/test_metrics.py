@@ -45,6 +45,22 @@ def test_both_agree_with_scikit_image_on_bytes(image, noisy):
     assert ssim(pixels, image) == pytest.approx(reference_ssim(image, pixels), abs=1e-9)
 
 
+@pytest.mark.parametrize("depth", [9, 12, 16])
+def test_both_agree_with_scikit_image_on_deep_pixels(image, rng, depth):
+    peak = 2**depth - 1
+    deep = np.rint(image / 255 * peak).astype(np.uint16)
+    noisy = np.clip(deep + rng.normal(0, peak / 50, deep.shape), 0, peak).astype(np.uint16)
+    expected = peak_signal_noise_ratio(deep, noisy, data_range=peak)
+    assert psnr(noisy, deep, peak) == pytest.approx(expected, abs=1e-9)
+    expected = structural_similarity(
+        deep.astype(float), noisy.astype(float), gaussian_weights=True, sigma=1.5,
+        use_sample_covariance=False, data_range=peak, channel_axis=2 if deep.ndim == 3 else None,
+    )  # fmt: skip
+    assert ssim(noisy, deep, peak) == pytest.approx(expected, abs=1e-9)
+    with pytest.warns(TersenseWarning, match="pass peak=2"):
+        psnr(noisy, deep)
+
+
 def test_single_precision_estimates_are_measured_in_double(image, noisy):
     single = noisy.astype(np.float32)
     assert psnr(single, image) == psnr(single.astype(np.float64), image)

@@ -158,7 +158,7 @@ class Perfect:
 
     name, rows, rate, geometry = "perfect", 1, 0.25, Geometry(32, 32)
 
-    def capture(self, image, readout=None):
+    def capture(self, image, readout=None, depth=8):
         return image + (image.max() > 200) * 1.0, image.size // 4, 2 * image.size
 
 

@@ -127,6 +127,32 @@ def test_codes_beyond_their_bits_are_not_written():
         measured(header).to_bytes()
 
 
+@pytest.mark.parametrize("depth", range(9, 17))
+def test_deep_pixels_are_said_in_a_format_that_older_programs_refuse(tmp_path, depth):
+    y = measured(replace(HEADER, depth=depth), -(2**20), 2**20)
+    content = y.to_bytes()
+    assert rb"\"depth\": %d" % depth in content
+    assert rb"\"version\": 2" in content
+    again = load_bytes(tmp_path, content)
+    np.testing.assert_array_equal(again.values, y.values)
+    assert again.header == y.header
+    assert again.header.largest_pixel == 2**depth - 1
+
+
+def test_files_of_deep_pixels_stay_readable():
+    y = Measurements.load(GOLDEN / "measurements-deep.tsm")
+    readout = Readout(9, 2.5, 1.5, 11)
+    assert y.header == Header(5, 7, "L", 4, 2, 2, "0123456789abcdef" * 4, readout, depth=12)
+    np.testing.assert_array_equal(y.values.ravel(), np.arange(2 * 3 * 4) * 7 % 511 - 255)
+    assert y.to_bytes() == (GOLDEN / "measurements-deep.tsm").read_bytes()
+
+
+def test_eight_bits_are_not_said(content):
+    assert b"depth" not in content
+    assert rb"\"version\": 1" in content
+    assert HEADER.depth == 8
+
+
 def test_flipping_any_single_byte_is_detected(tmp_path, content):
     for place in range(len(content)):
         for flip in (0x01, 0x20, 0xFF):
@@ -149,10 +175,21 @@ def resealed(header_edit, content):
     return blank.replace(b"0" * 64, hashlib.sha256(blank).hexdigest().encode(), 1)
 
 
+def deepened(depth):
+    return lambda outer, inner: inner.update(version=2, depth=depth)
+
+
 EDITS = {
     "newer version": (lambda o, i: i.update(version=3), "file: its format 3 is newer"),
     "version of nobody": (lambda o, i: i.update(version=0), "version must be at least 1"),
     "packed, but not": (lambda o, i: i.update(version=2, bits=10), "packed y must be U8, got I16"),
+    "deep pixels in format 1": (lambda o, i: i.update(depth=12), "depth must be 8 in format 1"),
+    "no depth at all": (deepened(0), "depth must be at least 8 and at most 16, got 0"),
+    "enormous depth": (deepened(99), "depth must be at least 8 and at most 16, got 99"),
+    "yes as depth": (deepened(True), "depth must be an integer, got True"),
+    "no number as depth": (deepened(float("nan")), "depth must be an integer, got nan"),
+    "text as depth": (deepened("12"), "depth must be an integer, got '12'"),
+    "half a bit": (deepened(12.5), "depth must be an integer, got 12.5"),
     "version as text": (lambda o, i: i.update(version="1"), "format"),
     "no version": (lambda o, i: i.pop("version"), "version"),
     "another height": (lambda o, i: i.update(height=200), "shape"),

@@ -182,5 +182,5 @@ def test_threads_work_after_a_fork():
 
 @pytest.mark.parametrize("image", [np.zeros((4, 4), np.int16), np.zeros((4, 4, 3), np.uint8)])
 def test_other_images_are_refused(image):
-    with pytest.raises(TypeError, match="2-D uint8"):
+    with pytest.raises(TypeError, match="2-D uint8 or uint16"):
         AddOnlySensor(np.ones((1, 2, 2), np.int8), 2)(image)

@@ -212,12 +212,14 @@ def test_golomb_rice_storage_is_that_of_a_coder(phi):
 
 
 @settings(max_examples=40, deadline=None)
-@given(arrays(np.int8, (3, 5, 5), elements=st.sampled_from([-1, 0, 1])))
-def test_accumulator_holds_the_extremes_and_is_not_a_bit_too_wide(phi):
-    patterns = Patterns(phi, 5)
-    highest = max(255 * int((row > 0).sum()) for row in phi)
-    lowest = min(-255 * int((row < 0).sum()) for row in phi)
-    bits = patterns.accumulator_bits
+@given(arrays(np.int8, (3, 5, 5), elements=st.sampled_from([-1, 0, 1])), st.integers(8, 16))
+def test_accumulator_holds_the_extremes_and_is_not_a_bit_too_wide(phi, depth):
+    patterns, white = Patterns(phi, 5), 2**depth - 1
+    highest = max(white * int((row > 0).sum()) for row in phi)
+    lowest = min(-white * int((row < 0).sum()) for row in phi)
+    bits = patterns.accumulator_bits_at(depth)
+    assert patterns.largest_magnitude_at(depth) == max(highest, -lowest)
+    assert patterns.accumulator_bits == patterns.accumulator_bits_at(8)
     assert -(2 ** (bits - 1)) <= lowest
     assert highest <= 2 ** (bits - 1) - 1
     if bits > 1:

@@ -74,6 +74,7 @@ def sense(
     Example: tersense sense holiday/ -o measured/ --bits 10
 
     Example: tersense sense photo.jpg -o photo.tsm --bits 8 --full-scale max --photons 2
+    Example: tersense sense raw.tif -o raw.tsm --depth 12
     """
     from tersense.cli.batch import plan_tasks, work_through
     from tersense.cli.console import ProgressDisplay, say
@@ -92,7 +93,7 @@ def sense(
         imager.threads = 1  # each reader senses what it has read: one image a core
 
     def take(path: Path) -> "Measurements":
-        return imager.sense(read_image(path, depth=depth), readout=readout)
+        return imager.sense(read_image(path, depth=depth), readout=readout, depth=depth)
 
     def work(measurements: Any, target: Path) -> None:
         make_folder(target.parent)
@@ -155,6 +156,7 @@ def reconstruct(
 
     from tersense.cli.batch import plan_tasks, work_through
     from tersense.cli.console import ProgressDisplay, say
+    from tersense.io.deep import require_deep_suffix
     from tersense.io.files import make_folder
     from tersense.io.images import require_image_target, write_image
     from tersense.measurements.measurements import MeasuredValues
@@ -177,10 +179,11 @@ def reconstruct(
 
     def work(measurements: Any, target: Path) -> None:
         header = measurements.header
+        require_deep_suffix(target, header.depth)
         imager = imager_for(header.phi, header.stride, header.rows)
         image = imager.reconstruct(measurements)
         make_folder(target.parent)
-        write_image(target, image)
+        write_image(target, image, header.depth)
         missing = measurements.missing if isinstance(measurements, MeasuredValues) else 0.0
         say(
             f"{target}: {image.shape[1]}×{image.shape[0]} pixels, by {imager.name}"
@@ -217,6 +220,7 @@ def evaluate(
     noise: NoiseOption = 0.0,
     photons: PhotonsOption = 0.0,
     seed: SeedOption = 0,
+    depth: DepthOption = None,
     json: JsonOption = None,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "float32",
@@ -241,7 +245,7 @@ def evaluate(
     imager = load_model(model, rate, device, precision)
     readout = choose_readout(imager, bits, full_scale, noise, photons, seed)
     with ProgressDisplay(quiet=rank() > 0) as display:
-        result = evaluate_folder(imager, folder, stride, display.track, color, readout)
+        result = evaluate_folder(imager, folder, stride, display.track, color, readout, depth)
     first(lambda: _show_evaluation(result, json, readout, imager.reconstructor.any_count))
 
 
@@ -265,6 +269,7 @@ def _show_evaluation(
         f"{result['measurements_per_pixel']:.4g} measurements per pixel"
         + (f", {per_pixel:.4g} bits per pixel; " if per_pixel is not None else "; ")
         + ("color, PSNR over all channels" if result["color"] else "gray (luma)")
+        + (f", {result['depth']} bits per pixel" if result["depth"] > 8 else "")
     )
     if not readout.exact:
         unaware = "" if told else ", which cannot use it: it believes every value"
@@ -295,9 +300,10 @@ def compare(
     """
     from tersense.cli.console import say, show_facts
     from tersense.evaluation.metrics import psnr, ssim
+    from tersense.io.deep import largest_pixel
     from tersense.io.figures import draw_strip
     from tersense.io.files import require_writable_folder
-    from tersense.io.images import read_image, require_image_target, write_image
+    from tersense.io.images import read_image, require_image_target, to_screen, write_image
 
     if out:
         require_writable_folder(out)
@@ -310,17 +316,21 @@ def compare(
             f"{image} must have the size and colors of {reference}, {_describe(other)}, "
             f"got {_describe(one)}"
         )
-    error = abs(one.astype(float) - other)
+    bits = depth or 8
+    error, peak = abs(one.astype(float) - other), largest_pixel(bits)
     facts = {
-        "image": _describe(one) + (", PSNR over all channels" if one.ndim == 3 else ""),
-        "PSNR": f"{psnr(one, other):.2f} dB",
-        "SSIM": _text(ssim(one, other), 4),
+        "image": _describe(one)
+        + (f", {depth} bits per pixel" if depth else "")
+        + (", PSNR over all channels" if one.ndim == 3 else ""),
+        "PSNR": f"{psnr(one, other, peak):.2f} dB",
+        "SSIM": _text(ssim(one, other, peak), 4),
         "largest error": f"{error.max():.0f} gray levels",
         "mean absolute error": f"{error.mean():.3f} gray levels",
     }
     show_facts(f"{image} against {reference}", facts)
     if out:
-        write_image(out, draw_strip(other, [(f"{image.name}, {facts['PSNR']}", one)]))
+        shown, original = to_screen(one, bits), to_screen(other, bits)
+        write_image(out, draw_strip(original, [(f"{image.name}, {facts['PSNR']}", shown)]))
         say(f"Error map: {out}")
 
 

@@ -60,7 +60,7 @@ DepthOption = Annotated[
     typer.Option(
         "--depth",
         metavar="BITS",
-        help="Bits per pixel of gray data in 16-bit files. Default: what the file says, or 16.",
+        help="Keep so many bits per pixel of 16-bit files, 9 to 16. Default: their upper 8.",
     ),
 ]
 JsonOption = Annotated[

@@ -70,6 +70,12 @@ def _check(estimate: NDArray[Any], reference: NDArray[Any], peak: float) -> None
         raise ValueError(
             f"images must have one shape to be compared, got {estimate.shape} and {reference.shape}"
         )
+    if peak == 255 and reference.dtype == np.uint16 and np.max(reference, initial=0) > 255:
+        warnings.warn(
+            "pixels above 255 are compared with a peak of 255; pass peak=2**depth - 1",
+            TersenseWarning,
+            stacklevel=3,
+        )
     floats = estimate.dtype.kind == reference.dtype.kind == "f"
     if peak == 255 and floats and 0 < np.max(reference, initial=0) <= 1:
         warnings.warn(

@@ -1,7 +1,7 @@
 """Measure how well a camera gives images back, by two protocols.
 
 *Own geometry*: the image is sensed once, as the camera does, and reconstructed; the result is
-clipped to 0–255 and not rounded.
+clipped to the pixels' range and not rounded.
 
 *Overlapping* (the paper's): the image is mirrored at its border, every window at a small stride
 is sensed and reconstructed on its own, and the results are averaged, unclipped. It takes many
@@ -24,6 +24,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from tersense.errors import TersenseError
 from tersense.evaluation.metrics import psnr, ssim
+from tersense.io.deep import USUAL, largest_pixel, pixel_type, require_depth
 from tersense.io.images import ImageArray, find_images, mirror_border, read_gray, read_image
 from tersense.io.patches import is_patch_file, open_patches
 from tersense.measurements.readout import Readout
@@ -67,7 +68,9 @@ class CameraLike(Protocol):
     def device(self) -> torch.device:
         """Where it computes."""
 
-    def capture(self, image: ImageArray, readout: Readout | None = None) -> Captured:
+    def capture(
+        self, image: ImageArray, readout: Readout | None = None, depth: int = USUAL
+    ) -> Captured:
         """Sense, read out and reconstruct one image."""
 
     def measure(self, x: Tensor) -> Tensor:
@@ -96,30 +99,32 @@ def score_image(
     image: ImageArray,
     stride: int | None = None,
     readout: Readout | None = None,
+    depth: int = USUAL,
 ) -> Score:
     """Sense and reconstruct one gray image (H, W) and compare; see `evaluate_folder`."""
-    began = time.perf_counter()
+    began, peak = time.perf_counter(), largest_pixel(depth)
     bits = None
     if stride is None:
-        estimate, taken, bits = camera.capture(image, readout)
-        estimate = np.clip(estimate, 0, 255)
+        estimate, taken, bits = camera.capture(image, readout, depth)
+        estimate = np.clip(estimate, 0, peak)
     else:
-        estimate, taken = reconstruct_overlapping(camera, image, stride)
+        estimate, taken = reconstruct_overlapping(camera, image, stride, depth)
     seconds = time.perf_counter() - began
-    figures = psnr(estimate, image), ssim(estimate, image)
+    figures = psnr(estimate, image, peak), ssim(estimate, image, peak)
     return Score(name, *figures, seconds, taken, bits, image.size)
 
 
 @torch.inference_mode()
 def reconstruct_overlapping(
-    camera: CameraLike, image: ImageArray, stride: int
+    camera: CameraLike, image: ImageArray, stride: int, depth: int = USUAL
 ) -> tuple[NDArray[Any], int]:
     """Reconstruct by the paper's test protocol.
 
     Args:
         camera: A camera whose windows do not overlap.
-        image: (H, W) uint8.
+        image: (H, W), uint8 or uint16.
         stride: Pixels between the windows that are sensed and averaged.
+        depth: Bits per pixel.
 
     Returns:
         The average of all windows, (H, W), and the number of measurements that it took.
@@ -132,7 +137,9 @@ def reconstruct_overlapping(
         )
     if not 1 <= stride <= window:
         raise TersenseError(f"stride {stride} must lie between 1 and the window, {window}")
-    extended = torch.from_numpy(mirror_border(image, window)).to(camera.device)
+    scale = 255 / largest_pixel(depth)
+    pixels = image if scale == 1 else image * np.float32(scale)
+    extended = torch.from_numpy(mirror_border(pixels, window)).to(camera.device)
     # Windows that lie in the mirrored border altogether would be cropped away: leave them out.
     first = stride
     rows, columns = (len(range(first, window + side, stride)) for side in image.shape)
@@ -144,8 +151,7 @@ def reconstruct_overlapping(
         part = (slice(first + row * stride, first + (row + some - 1) * stride + window),
                 slice(first, first + (columns - 1) * stride + window))  # fmt: skip
         windows = extended[part].unfold(0, window, stride).unfold(1, window, stride)
-        pixels = windows.reshape(-1, window, window)
-        y = camera.measure(pixels)
+        y = camera.measure(windows.reshape(-1, window, window))
         estimates = camera.reconstruct_batch(y, (window, window)).flatten(1)
 
         def place(columns_of: Tensor, like: Tensor) -> Tensor:
@@ -154,7 +160,7 @@ def reconstruct_overlapping(
         total[part] += place(estimates, total[part])
         counts[part] += place(torch.ones_like(estimates), counts[part])
     inside = tuple(slice(window, window + side) for side in image.shape)
-    average = (total[inside] / counts[inside]).cpu().numpy()
+    average = (total[inside] / counts[inside] / scale).cpu().numpy()
     return average, rows * columns * camera.rows
 
 
@@ -165,6 +171,7 @@ def evaluate_folder(
     track: Track = quietly,
     color: bool = False,
     readout: Readout | None = None,
+    depth: int | None = None,
 ) -> dict[str, Any]:
     """Evaluate a camera on an image or all images of a folder, or on a file of patches.
 
@@ -180,15 +187,18 @@ def evaluate_folder(
         color: Sense every channel of color images, PSNR over all of them; otherwise their luma.
         readout: Noise and bits of the measurements, the same seed for every image; None for exact
             ones.
+        depth: Bits per pixel, 9 to 16, of 16-bit files; their upper 8 bits where not given. The
+            peak of PSNR and SSIM is 2^depth − 1.
 
     Returns:
         The figures of each image, their means and their spread, ready for JSON.
     """
     source = Path(folder)
+    bits = USUAL if depth is None else require_depth(depth)
 
     def score(named: tuple[str, Callable[[], ImageArray]]) -> Score:
         name, read = named
-        return score_image(camera, name, read(), stride, readout)
+        return score_image(camera, name, read(), stride, readout, bits)
 
     if color and stride is not None:
         raise TersenseError("the overlapping protocol is for gray images; leave --color out")
@@ -196,19 +206,24 @@ def evaluate_folder(
         raise TersenseError(
             f"the overlapping protocol is for exact measurements, got {readout}; leave --stride out"
         )
-    images = _named_images(source, color)
-    camera.capture(np.zeros((camera.geometry.window,) * 2, np.uint8))  # compiles what it needs
+    images = _named_images(source, color, depth)
+    black = np.zeros((camera.geometry.window,) * 2, pixel_type(bits))
+    camera.capture(black, depth=bits)  # compiles what it needs
     scores = share_out(images, score, track, "evaluating")
-    return summarize(camera, source.resolve().name, scores, stride, color, readout)
+    return summarize(camera, source.resolve().name, scores, stride, color, readout, bits)
 
 
-def _named_images(source: Path, color: bool) -> list[tuple[str, Callable[[], ImageArray]]]:
+def _named_images(
+    source: Path, color: bool, depth: int | None
+) -> list[tuple[str, Callable[[], ImageArray]]]:
     """Return the names of the images in a folder or a file of patches, and how to read each."""
     if is_patch_file(source) and source.exists():
+        if depth is not None and depth > USUAL:
+            raise TersenseError(f"patches have 8 bits per pixel, not {depth}; leave the depth out")
         with open_patches(source) as patches:
             every = np.concatenate(list(patches.blocks()))
         return [(str(n), partial(every.__getitem__, n)) for n in range(len(every))]
-    read = read_image if color else read_gray
+    read = partial(read_image if color else read_gray, depth=depth)
     paths = [source] if source.is_file() else find_images(source)
     return [(path.stem, partial(read, path)) for path in paths]
 
@@ -220,6 +235,7 @@ def summarize(
     stride: int | None,
     color: bool = False,
     readout: Readout | None = None,
+    depth: int = USUAL,
 ) -> dict[str, Any]:
     """Put scores into the form of `evaluate --json`."""
     taken, pixels = sum(s.measurements for s in scores), sum(s.pixels for s in scores)
@@ -237,6 +253,7 @@ def summarize(
         "stride": stride or camera.geometry.stride,
         "rate": camera.rate,
         "color": color,
+        "depth": depth,
         "measurements_per_pixel": taken / pixels,
         "bits_per_pixel": sum(bits) / pixels if len(bits) == len(scores) else None,
         "readout": None if readout is None or readout.exact else readout.to_dict(),

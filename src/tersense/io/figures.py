@@ -108,7 +108,7 @@ def draw_measurements(
     return _in_rows(_enlarged(tiles, scale), columns, 2, transparent)
 
 
-def _enlarged(tiles: NDArray[np.uint8], scale: int) -> NDArray[np.uint8]:
+def _enlarged(tiles: NDArray[Any], scale: int) -> NDArray[np.uint8]:
     return tiles.repeat(scale, axis=1).repeat(scale, axis=2)
 
 

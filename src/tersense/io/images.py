@@ -1,6 +1,7 @@
 """Read and write images, turn them gray, mirror their borders.
 
-An image is a uint8 array: (H, W) in gray or (H, W, 3) in color.
+An image is a uint8 array: (H, W) in gray or (H, W, 3) in color. Where a depth of 9 to 16 bits per
+pixel is asked for, it is uint16, with values from 0 to 2^depth − 1 (`deep`).
 """
 
 import contextlib
@@ -17,10 +18,22 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError, _imaging
 
 from tersense.errors import TersenseError, TersenseWarning, one_line
+from tersense.io.deep import (
+    USUAL,
+    is_deep_color,
+    largest_pixel,
+    pixel_type,
+    read_deep,
+    read_deep_gray,
+    require_deep_suffix,
+    require_depth,
+    stated_depth,
+    write_deep,
+)
 from tersense.io.files import require_file, written_whole
 from tersense.io.marks import mark_options, mark_plainly, require_no_loss
 
-ImageArray = NDArray[np.uint8]
+ImageArray = NDArray[Any]  # uint8, or uint16 where a depth goes with it
 
 PHOTOGRAPH = Path(__file__).parent / "assets" / "chelsea.png"
 
@@ -29,8 +42,8 @@ SUFFIXES = frozenset(
 )
 
 
-_MAX_SAMPLE_VALUE = 281  # a tag of TIFF
-_DEEP = "tersense: 16 bits per channel"
+_TILES = "tersense: tiles"
+_LUMA = 19595, 38470, 7471  # of 65536, as Pillow has it
 # Only these decoders see a file: others (PostScript!) would run programs on it.
 _FORMATS = ("PNG", "JPEG", "WEBP", "TIFF", "BMP", "GIF", "PPM")
 # A scan of a JPEG takes time for every pixel and 60 bytes; cameras and programs write 1 to 20.
@@ -70,7 +83,7 @@ def find_images(folder: str | Path) -> list[Path]:
 def read_image(
     path: str | Path, max_pixels: int | None = None, depth: int | None = None
 ) -> ImageArray:
-    """Read an image as uint8, (H, W) in gray or (H, W, 3) in color.
+    """Read an image, (H, W) in gray or (H, W, 3) in color: uint8, or deeper where asked.
 
     Palettes are resolved and the orientation that a camera noted is applied. What is lost (bits
     beyond the eighth, transparency) is said by a `TersenseWarning`.
@@ -78,7 +91,9 @@ def read_image(
     Args:
         path: The file.
         max_pixels: Refuse larger images before any pixel is decoded.
-        depth: Bits per pixel of gray data in a 16-bit file, 8 to 16, where the file does not say.
+        depth: Keep so many bits per pixel, 9 to 16, as uint16: values are those of the file,
+            neither scaled nor shifted, and must not exceed 2^depth − 1. None for the upper 8
+            bits, as uint8.
     """
     image, note = decode_image(path, max_pixels, depth)
     if note:
@@ -100,33 +115,63 @@ def decode_image(
         depth: As in `read_image`.
         max_aspect: Refuse images that are more than so many times as long as wide, likewise.
     """
-    if depth is not None and not 8 <= depth <= 16:
-        raise TersenseError(f"depth must be from 8 to 16 bits per pixel, got {depth}")
+    if depth is not None:
+        depth = require_depth(depth)
     with _opened(path, max_pixels, max_aspect) as image:
-        depth = depth or _stated_depth(image)
-        pixels, notes = _to_8_bit(ImageOps.exif_transpose(image), depth)
+        tiles, notes = image.info[_TILES], list[str]()
+        stated = stated_depth(image, tiles)
+        deep = read_deep(path, image, tiles) if depth or stated else read_deep_gray(image)
+        if depth:
+            pixels = _at_depth(image, deep, depth)
+        elif deep is not None:
+            pixels, notes = _to_8_bit(deep, stated)
+        else:
+            pixels = _in_8_bits(image)
+            if is_deep_color(image, tiles):
+                notes.append(_reduced(16))
         if "A" in image.getbands() or "transparency" in image.info:
             notes.append("transparency is dropped")
-        # A copy, because Pillow's own buffer is read-only.
-        return np.array(pixels), "; ".join(notes)
+        return pixels, "; ".join(notes)
 
 
-def read_gray(path: str | Path) -> ImageArray:
-    """Read an image as (H, W) uint8, color turned into full-range luma; nothing is said of loss."""
-    return to_gray(decode_image(path)[0])
+def read_gray(path: str | Path, depth: int | None = None) -> ImageArray:
+    """Read an image as (H, W), color turned into full-range luma; nothing is said of loss.
+
+    Args:
+        path: The file.
+        depth: As in `read_image`.
+    """
+    return to_gray(decode_image(path, depth=depth)[0])
 
 
 def to_gray(image: ImageArray) -> ImageArray:
     """Turn an image into full-range luma, 0.299 R + 0.587 G + 0.114 B; gray stays as it is."""
-    return image if image.ndim == 2 else np.array(Image.fromarray(image).convert("L"))
+    if image.ndim == 2:
+        return image
+    if image.dtype == np.uint8:
+        return np.array(Image.fromarray(image).convert("L"))
+    luma = image.astype(np.uint64) @ np.array(_LUMA, np.uint64)
+    return ((luma + 2**15) >> np.uint64(16)).astype(np.uint16)
 
 
-def check_image(image: Any) -> ImageArray:
-    """Return the image as an array if it is (H, W) or (H, W, 3) uint8; otherwise say why not."""
+def check_image(image: Any, depth: int | None = None) -> ImageArray:
+    """Return the image as an array if it is (H, W) or (H, W, 3) uint8; otherwise say why not.
+
+    Args:
+        image: An array, or what numpy can turn into one.
+        depth: Bits per pixel; above 8 the pixels must be uint16, and at most 2^depth − 1.
+    """
     if isinstance(image, (str, Path)):
         raise TypeError(f"give pixels, not a path: read_image({str(image)!r}) reads them")
     array = np.asarray(image)
-    if array.dtype != np.uint8:
+    depth = depth if depth is None else require_depth(depth)
+    if array.dtype.kind == "u" and array.dtype.itemsize == 2 and depth is not None:
+        array = _within(array, depth)
+    elif array.dtype == np.uint16:
+        raise TypeError("uint16 pixels must have a depth, got none; say depth=12, or 9 to 16")
+    elif depth is not None and depth > USUAL:
+        raise TypeError(f"pixels of {depth} bits must be uint16, got {array.dtype}; convert them")
+    elif array.dtype != np.uint8:
         raise TypeError(f"an image has uint8 pixels from 0 to 255, not {array.dtype}; convert it")
     if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] != 3) or not array.size:
         raise ValueError(
@@ -145,14 +190,21 @@ def from_planes(planes: NDArray[Any]) -> NDArray[Any]:
     return planes[0] if len(planes) == 1 else np.moveaxis(planes, 0, 2)
 
 
-def to_pixels(estimate: NDArray[Any]) -> ImageArray:
-    """Round and clip real values to the nearest pixel values."""
+def to_pixels(estimate: NDArray[Any], depth: int = USUAL) -> ImageArray:
+    """Round and clip real values to the nearest pixel values: uint8, or uint16 above 8 bits."""
     if np.isnan(estimate).any():
         raise TersenseError(
             "the reconstruction holds NaN; the model or the measurements are damaged"
         )
-    pixels: ImageArray = np.clip(np.rint(estimate), 0, 255).astype(np.uint8)
+    nearest = np.clip(np.rint(estimate), 0, largest_pixel(depth))
+    pixels: ImageArray = nearest.astype(pixel_type(depth))
     return pixels
+
+
+def to_screen(image: ImageArray, depth: int = USUAL) -> NDArray[np.uint8]:
+    """Turn pixels into the nearest of 256 shades, for figures that people look at."""
+    shades: NDArray[np.uint8] = np.rint(image * (255 / largest_pixel(depth))).astype(np.uint8)
+    return shades
 
 
 def mirror_border(image: NDArray[Any], border: int) -> NDArray[Any]:
@@ -160,12 +212,27 @@ def mirror_border(image: NDArray[Any], border: int) -> NDArray[Any]:
     return np.pad(image, border, mode="reflect")
 
 
-def write_image(path: str | Path, image: ImageArray) -> None:
-    """Write an image in the format that the file's ending names; a note in it says who wrote it."""
+def write_image(path: str | Path, image: ImageArray, depth: int | None = None) -> None:
+    """Write an image in the format that the file's ending names; a note in it says who wrote it.
+
+    Args:
+        path: The file. More than 8 bits per pixel need PNG, TIFF or PNM, which keep the values as
+            they are and note the depth.
+        image: (H, W) or (H, W, 3), uint8 or, with a depth, uint16.
+        depth: Bits per pixel of uint16 pixels.
+    """
     path = Path(path)
     require_image_suffix(path)
+    if depth is not None or image.dtype == np.uint16:
+        image = check_image(image, depth)
+    deep = depth if depth and image.dtype == np.uint16 else None
+    if deep:
+        require_deep_suffix(path, deep)
     with written_whole(path) as partial:
         try:
+            if deep:
+                write_deep(partial, image.astype(np.uint16), deep)
+                return
             Image.fromarray(image).save(partial, **mark_options(path.suffix))
             mark_plainly(partial)
         except ValueError as error:  # WebP of more than 16383 pixels per side, say
@@ -207,9 +274,8 @@ def _opened(
                 )
             if image.format == "JPEG" and _has_many_scans(Path(path).read_bytes()):
                 raise TersenseError(f"a JPEG must have at most {_MAX_SCANS} scans; save it anew")
-            raw = str(image.tile[0][3]) if image.tile else ""  # how Pillow will read the pixels
+            image.info[_TILES] = list(image.tile)  # how Pillow will read the pixels
             image.load()
-            image.info[_DEEP] = ";16" in raw and image.mode in ("RGB", "RGBA")
             yield image
     except Image.DecompressionBombError as error:
         raise TersenseError(f"{path} is too large: {error}") from error
@@ -237,36 +303,46 @@ def _has_many_scans(content: bytes) -> bool:
     return scans > _MAX_SCANS
 
 
-def _to_8_bit(image: Image.Image, depth: int | None) -> tuple[Image.Image, list[str]]:
-    """Return the image with 8 bits per channel, and what was lost on the way."""
+def _at_depth(image: Image.Image, deep: NDArray[np.uint16] | None, depth: int) -> ImageArray:
+    """Return pixels of that depth as they are, or refuse the image."""
+    if deep is not None:
+        return _within(deep, depth)
+    if depth > USUAL and image.mode != "F":
+        raise TersenseError(f"it has 8 bits per pixel, not {depth}; leave the depth out")
+    return _in_8_bits(image)
+
+
+def _within(values: NDArray[Any], depth: int) -> ImageArray:
+    """Return 16-bit values as pixels of that depth, none of them changed."""
+    highest = int(values.max(initial=0))
+    if highest > largest_pixel(depth):
+        raise TersenseError(
+            f"depth must be at least {highest.bit_length()} bits for a value of {highest:,}, "
+            f"got {depth}"
+        )
+    return values.astype(pixel_type(depth))
+
+
+def _in_8_bits(image: Image.Image) -> ImageArray:
+    """Return what Pillow has read with 8 bits per channel, in gray or RGB."""
     if image.mode == "F":
         raise TersenseError("it has floating-point pixels; convert it to 8 or 16 bits")
-    if image.mode.startswith("I"):
-        values = np.asarray(image)
-        lowest, highest = int(values.min()), int(values.max())
-        if lowest < 0 or highest >= 2**16:
-            raise TersenseError("it has 32-bit pixels; convert it to 8 or 16 bits")
-        if depth and highest >= 2**depth:
-            raise TersenseError(f"depth must be at least {highest.bit_length()} bits, got {depth}")
-        bits = depth or 16
-        notes = [f"{bits} bits per pixel are reduced to the upper 8"] if bits > 8 else []
-        if not depth and highest.bit_length() < 16:
-            likely = max(8, highest.bit_length())
-            notes.append(f"no value exceeds {highest:,}: say --depth {likely} if it is such data")
-        shifted = values.astype(np.uint32) >> (bits - 8)
-        return Image.fromarray(shifted.astype(np.uint8)), notes
-    notes = ["16 bits per channel are reduced to the upper 8"] if _is_deep_color(image) else []
-    return image.convert("L" if image.mode in ("1", "L", "LA", "La") else "RGB"), notes
+    upright = ImageOps.exif_transpose(image)
+    # A copy, because Pillow's own buffer is read-only.
+    return np.array(upright.convert("L" if image.mode in ("1", "L", "LA", "La") else "RGB"))
 
 
-def _stated_depth(image: Image.Image) -> int | None:
-    """Return the bits per pixel that a TIFF file states (its largest sample value), if it does."""
-    largest = getattr(image, "tag_v2", {}).get(_MAX_SAMPLE_VALUE)
-    largest = largest[0] if isinstance(largest, tuple) and largest else largest
-    stated = isinstance(largest, int) and 2**8 <= largest + 1 <= 2**16
-    return largest.bit_length() if stated and isinstance(largest, int) else None
+def _to_8_bit(deep: NDArray[np.uint16], stated: int | None) -> tuple[ImageArray, list[str]]:
+    """Return the upper 8 of the bits that the file states, of 16 otherwise, and what was lost."""
+    highest, bits = int(deep.max()), stated or 16
+    if highest > largest_pixel(bits):
+        raise TersenseError(f"it states {bits} bits per pixel, but holds {highest:,}; convert it")
+    notes = [_reduced(bits)] if bits > USUAL else []
+    if not stated and highest.bit_length() < bits:
+        likely = max(USUAL, highest.bit_length())
+        notes.append(f"no value exceeds {highest:,}: say --depth {likely} if it is such data")
+    return (deep >> (bits - USUAL)).astype(np.uint8), notes
 
 
-def _is_deep_color(image: Image.Image) -> bool:
-    """Tell whether Pillow has dropped the lower bits of 16-bit color while reading."""
-    return image.mode in ("RGB", "RGBA") and image.info.get(_DEEP, False)
+def _reduced(bits: int) -> str:
+    return f"{bits} bits per pixel are reduced to the upper 8; --depth {bits} keeps them"

@@ -82,7 +82,7 @@ class Measurements:
         """Model a noisy sensor: add Gaussian noise, then read out integers.
 
         Args:
-            sigma: Standard deviation, in units of a pixel value (0 to 255).
+            sigma: Standard deviation, in units of a pixel value (0 to 255, or 2^depth − 1).
             seed: The same seed gives the same noise.
         """
         return self.read_out(Readout(noise=float(sigma), seed=seed))

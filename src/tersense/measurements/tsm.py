@@ -1,10 +1,13 @@
 """The measurement file (`.tsm`): exact integers and the header that says how they were made.
 
 It is a safetensors file. It holds one tensor `y` and one metadata entry `tersense`: a JSON object,
-the header. Exact values are integers of the smallest type that fits (format 1). Codes of B bits are
-packed into a plain stream of bytes (format 2, see `packing`); where each row of Φ has a step of its
-own, a tensor `steps` before y holds them. The checksum in the header covers every byte of the file,
-its own 64 digits taken as zeros.
+the header. Exact values are integers of the smallest type that fits. Codes of B bits are packed
+into a plain stream of bytes (see `packing`); where each row of Φ has a step of its own, a tensor
+`steps` before y holds them. The checksum in the header covers every byte of the file, its own 64
+digits taken as zeros.
+
+Format 2 is written only where programs that know format 1 would read the file wrongly: for packed
+codes, and for pixels of more than 8 bits.
 """
 
 import hashlib
@@ -18,13 +21,15 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
+from tersense.io.deep import DEEPEST, USUAL, largest_pixel
 from tersense.io.schema import at_least, at_most, build, validate
 from tersense.measurements.packing import pack, packed_size, unpack
 from tersense.measurements.readout import Readout
 from tersense.sensing.geometry import Geometry
 
-VERSION = 2
+VERSION = 2  # the newest that is read
 PACKED = 2  # the first format that packs codes
+_DEEP_VERSION = 2
 _CHECKSUM = re.compile(rb"sha256:([0-9a-f]{64})")
 _BLANK = b"0" * 64
 _LONGEST_HEADER = 2**16
@@ -51,7 +56,8 @@ class Header:
         rows: m, the rows of Φ: measurements per window.
         phi: Hash of Φ (`Patterns.hash`).
         readout: Noise and bits; exact integers by default.
-        version: Of the file format: 1, or 2 where codes are packed.
+        version: Of the file format: 1, or 2 where something needs it.
+        depth: Bits per pixel of the image.
     """
 
     height: Annotated[int, at_least(1)]
@@ -63,9 +69,12 @@ class Header:
     phi: str
     readout: Readout = field(default_factory=Readout)
     version: Annotated[int, at_least(1), at_most(VERSION)] = 1
+    depth: Annotated[int, at_least(USUAL), at_most(DEEPEST)] = USUAL
 
     def __post_init__(self) -> None:
         validate("header", self)
+        if self.depth != USUAL:
+            object.__setattr__(self, "version", max(self.version, _DEEP_VERSION))
         Geometry(self.window, self.stride)
         steps = self.readout.steps
         if min(self.readout.step, *steps, 1) < 1:
@@ -85,9 +94,15 @@ class Header:
         """Whether the file keeps codes as a stream of bits."""
         return self.version >= PACKED and self.readout.bits > 0
 
+    @property
+    def largest_pixel(self) -> int:
+        """The largest value that a pixel can have."""
+        return largest_pixel(self.depth)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the header as the file keeps it, all in one flat table."""
-        flat = {key: value for key, value in asdict(self).items() if key != "readout"}
+        unsaid = {"readout"} | ({"depth"} if self.depth == USUAL else set())
+        flat = {key: value for key, value in asdict(self).items() if key not in unsaid}
         return {_KEYS.get(key, key): value for key, value in flat.items()} | self.readout.to_dict()
 
     @classmethod
@@ -142,6 +157,10 @@ def decode(file: BinaryIO, size: int, max_pixels: int = MAX_PIXELS) -> tuple[NDA
     if type(version) is not int or version > VERSION:
         raise ValueError(
             f"its format {version} is newer than {VERSION}, the newest known here; update tersense"
+        )
+    if version < _DEEP_VERSION and inner.get("depth", USUAL) != USUAL:
+        raise ValueError(
+            f"depth must be {USUAL} in format {version}, got {inner['depth']!r}; sense it anew"
         )
     header = Header.from_dict(inner)
     if header.height * header.width > max_pixels:

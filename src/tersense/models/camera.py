@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tersense.errors import TersenseError
 from tersense.evaluation.protocols import Captured
+from tersense.io.deep import USUAL, largest_pixel
+from tersense.io.images import ImageArray
 from tersense.measurements.readout import Readout
 from tersense.reconstruction.base import Normalization, Reconstructor
 from tersense.reconstruction.gaussian import fill_missing
@@ -155,16 +156,26 @@ class Camera(nn.Module):
         finally:
             self.reconstructor.train(training)
 
-    def capture(self, image: NDArray[np.uint8], readout: Readout | None = None) -> Captured:
-        """Sense and reconstruct one gray image (H, W); a readout needs an `Imager`."""
+    def capture(
+        self, image: ImageArray, readout: Readout | None = None, depth: int = USUAL
+    ) -> Captured:
+        """Sense and reconstruct one gray image; there is no readout but an exact one.
+
+        Args:
+            image: (H, W), uint8 or uint16.
+            readout: For an `Imager` only.
+            depth: Bits per pixel.
+        """
         if readout is not None and not readout.exact:
             raise TersenseError(
                 f"the readout of {self.name} must be exact, got {readout}; use an Imager, whose "
                 "measurements are integers"
             )
+        scale = 255 / largest_pixel(depth)
+        pixels = image if scale == 1 else image * np.float32(scale)
         with self.inference():
-            y = self.measure(torch.from_numpy(np.ascontiguousarray(image))[None])
-            estimate = self.reconstruct_batch(y, (image.shape[0], image.shape[1]))
+            y = self.measure(torch.from_numpy(np.ascontiguousarray(pixels))[None])
+            estimate = self.reconstruct_batch(y, (image.shape[0], image.shape[1])) / scale
         return Captured(estimate[0].cpu().numpy(), y.numel(), 8 * y.numel() * y.itemsize)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Camera":

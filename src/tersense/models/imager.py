@@ -17,6 +17,7 @@ from torch import Tensor
 
 from tersense.errors import TersenseError
 from tersense.evaluation.protocols import Captured
+from tersense.io.deep import USUAL, pixel_type
 from tersense.io.images import ImageArray, check_image, from_planes, to_pixels, to_planes
 from tersense.measurements.measurements import MeasuredValues, Measurements
 from tersense.measurements.readout import Readout
@@ -221,22 +222,24 @@ class Imager:
         noise: float = 0.0,
         seed: int = 0,
         readout: Readout | None = None,
+        depth: int | None = None,
     ) -> Measurements:
         """Take the measurements of an image: exact integers, unless a readout is modeled.
 
         Args:
-            image: (H, W) or (H, W, 3) uint8.
+            image: (H, W) or (H, W, 3), uint8; uint16 for deeper pixels.
             bits: Model a readout of so many bits, each pattern ranged to its largest |y|.
             noise: Model a sensor with Gaussian noise of this deviation, in pixel values.
             seed: Of the noise.
             readout: Model this readout instead of bits, noise and seed.
+            depth: Bits per pixel, 9 to 16, of uint16 pixels from 0 to 2^depth − 1; 8 for uint8.
         """
         if readout is None:
             readout = Readout.ranging(bits, noise, seed)
         elif bits is not None or noise:
             raise ValueError("bits and noise belong to the readout; give one or the other")
-        pixels = check_image(image)
-        y = self._exact(to_planes(pixels), self.operator, self.threads)
+        pixels, depth = check_image(image, depth), USUAL if depth is None else int(depth)
+        y = self._exact(to_planes(pixels), self.operator, self.threads, depth)
         header = Header(
             height=pixels.shape[0],
             width=pixels.shape[1],
@@ -245,6 +248,7 @@ class Imager:
             stride=self.patterns.stride,
             rows=len(self.patterns),
             phi=self.patterns.hash,
+            depth=depth,
         )
         exact = Measurements(y[0] if pixels.ndim == 2 else y, header)
         if readout.exact:
@@ -263,13 +267,14 @@ class Imager:
         return ExactSensor(self.patterns)
 
     def reconstruct(self, measurements: Measurements | MeasuredValues) -> ImageArray:
-        """Return the image, uint8 of its own size, (H, W) or (H, W, 3).
+        """Return the image, of its own size and depth, (H, W) or (H, W, 3), uint8 or uint16.
 
         Measurements that are missing (NaN) are estimated from the others.
         """
-        image: ImageArray = np.empty(_image_shape(measurements), np.uint8)
+        shape, depth = _image_shape(measurements), measurements.header.depth
+        image: ImageArray = np.empty(shape, pixel_type(depth))
         for place, estimate in self._estimates(measurements):
-            image[place] = to_pixels(estimate)
+            image[place] = to_pixels(estimate, depth)
         return image
 
     def estimate(self, measurements: Measurements | MeasuredValues) -> NDArray[np.float32]:
@@ -279,9 +284,11 @@ class Imager:
             image[place] = estimate
         return image
 
-    def capture(self, image: ImageArray, readout: Readout | None = None) -> Captured:
-        """Sense and reconstruct one image, (H, W) or (H, W, 3)."""
-        y = self.sense(image, readout=readout)
+    def capture(
+        self, image: ImageArray, readout: Readout | None = None, depth: int = USUAL
+    ) -> Captured:
+        """Sense and reconstruct one image, (H, W) or (H, W, 3); see `sense`."""
+        y = self.sense(image, readout=readout, depth=depth)
         bits = 8 * payload_bytes(y.values, y.header)
         return Captured(self.estimate(y), y.values.size, bits)
 
@@ -302,21 +309,27 @@ class Imager:
     def _estimates(
         self, measurements: Measurements | MeasuredValues
     ) -> Iterator[tuple[tuple[slice, slice], NDArray[np.float32]]]:
-        """Reconstruct tile by tile, in memory that does not grow with the image."""
+        """Reconstruct tile by tile, in memory that does not grow with the image.
+
+        Reconstructors know pixels from 0 to 255. Sensing is linear, so measurements of deeper
+        pixels are scaled to that range, and the pixels back; nowhere else.
+        """
         header = measurements.header
         rows = header.rows
         if rows < len(self.patterns) and header.phi == self.patterns.first(rows).hash:
             yield from self.at_rate(rows / self.patterns.stride**2)._estimates(measurements)
             return
         self._require_own(header)
-        size, readout = (header.height, header.width), header.readout
+        scale = 255 / header.largest_pixel
+        size, readout = (header.height, header.width), header.readout.scaled(scale)
         y = measurements.values.reshape(-1, *header.shape[-3:])
         for tile in cut_tiles(self.geometry, size, self.reconstructor.halo, TILE_PIXELS):
             part = torch.from_numpy((y[(..., *tile.windows)] * readout.unit).astype(np.float32))
             ones = self.operator.sense_ones(size, *tile.windows)
             with self.camera.inference():
                 planes = self.camera.reconstruct_part(part, ones, tile.size, readout)
-            yield tile.place, from_planes(planes[(..., *tile.inside)].cpu().numpy())
+            inside = planes[(..., *tile.inside)] / scale
+            yield tile.place, from_planes(inside.cpu().numpy())
 
     def _require_own(self, header: Header) -> None:
         """Refuse measurements that another camera has taken."""

@@ -1,6 +1,7 @@
 """The figures that a designer asks for first, of a model and of a measurement file."""
 
 from tersense.errors import TersenseError
+from tersense.io.deep import DEEPEST
 from tersense.measurements.measurements import Measurements
 from tersense.measurements.tsm import payload_bytes
 from tersense.models.imager import Imager
@@ -29,6 +30,7 @@ def describe(imager: Imager) -> dict[str, str]:
         f"dense: {dense / patterns.stride**2:.0f} multiply-adds",
         "accumulator": f"{patterns.accumulator_bits} bits, measurements as "
         f"{patterns.measurement_dtype}",
+        f"for pixels of {DEEPEST} bits": f"{patterns.accumulator_bits_at(DEEPEST)} bits",
     }
     for form, size in patterns.storage_bytes.items():
         facts[f"Φ as {form}"] = f"{size / 1024:.2f} KiB"
@@ -52,7 +54,7 @@ def describe_measurements(measurements: Measurements) -> dict[str, str]:
     except TersenseError:
         model = "none that comes with the package"
     return {
-        "image": f"{header.width}×{header.height}, {color}",
+        "image": f"{header.width}×{header.height}, {color}, {header.depth} bits per pixel{each}",
         "patterns": f"{header.rows} of {window}×{window} pixels, every {header.stride}",
         "measurements": f"{measurements.values.size:,}, "
         f"{measurements.per_pixel:.4g} per pixel{each}",

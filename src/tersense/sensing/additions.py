@@ -1,4 +1,4 @@
-"""Sense uint8 images by additions alone, on the CPU.
+"""Sense uint8 images by additions alone, on the CPU; uint16 images as two of them.
 
 The image is first taken apart into S * S *planes*, one for each place that a pixel can have in
 its S x S cell.  A given pixel of all windows then lies in one plane, at one distance from the
@@ -28,6 +28,7 @@ from tersense.sensing._simd import prefetch, sum_64, sum_128, transpose
 
 CHUNK = 128  # the sum of 128 pixels still fits int16: 128 * 255 = 32640
 STRIP_BYTES = 128 * 1024  # the planes of a strip of the image stay in the second-level cache
+DEEP_PIXELS = 1 << 18  # of uint16, split into bytes at a time
 THREAD_PIXELS = 1 << 21  # smaller images take about as long to share out as to sense
 
 Array = npt.NDArray[Any]
@@ -173,6 +174,44 @@ def _sense(
                     _close_gaps(sums, n, min(n + 128, lanes), pitch, w, flat[here:])
 
 
+@compiled
+def _sense_deep(
+    begin: int, end: int, image: Array, layout: _Layout, offsets: Array, chunks: Array,
+    bounds: Array, first: int, out: Array, window: int, step: int,
+) -> None:  # fmt: skip
+    """Fill ``out[:, begin:end]`` as ``_sense`` does, from uint16 pixels.
+
+    The upper and the lower bytes are images of their own: with x = 256 u + l, y is 256 times the
+    measurements of u plus those of l.  ``step`` rows of windows are done at a time, so that bytes
+    and sums stay in the cache.  ``out`` holds every y; on the way there, sums may wrap around.
+    """
+    (m, _, w), (height, width) = out.shape, image.shape
+    stride, lead = layout.stride, layout.lead
+    above = (lead + stride - 1) // stride  # rows of cells above a window's own that it may reach
+    most = (step + above) * stride + window
+    lower, upper = np.empty((most, width), np.uint8), np.empty((most, width), np.uint8)
+    sums = np.empty(m * step * w, np.int32), np.empty(m * step * w, np.int32)
+    for i0 in range(begin, end, step):
+        deep = min(step, end - i0)
+        row = first + i0
+        cell = max(0, row - above)
+        top = cell * stride
+        length = min(height, (row + deep - 1) * stride - lead + window) - top
+        for y in range(length):
+            pixels, low, high = image[top + y], lower[y], upper[y]
+            for x in range(width):
+                low[x], high[x] = pixels[x] & 255, pixels[x] >> 8
+        size = deep * w
+        of_lower, of_upper = sums[0][: m * size], sums[1][: m * size]
+        task = layout, offsets, chunks, bounds, row - cell
+        _sense(0, deep, lower[:length], *task, of_lower.reshape((m, deep, w)))
+        _sense(0, deep, upper[:length], *task, of_upper.reshape((m, deep, w)))
+        for r in range(m):
+            target = out[r, i0 : i0 + deep].reshape(size)
+            for k in range(size):
+                target[k] = of_lower[r * size + k] + 256 * of_upper[r * size + k]
+
+
 @functools.cache
 def _helpers(count: int) -> ThreadPoolExecutor:
     """Keep threads for the next call: to start them takes as long as to sense a megapixel."""
@@ -184,7 +223,7 @@ if hasattr(os, "register_at_fork"):  # a forked process has the pools but not th
 
 
 class AddOnlySensor:
-    """Sense uint8 images by additions alone.
+    """Sense uint8 and uint16 images by additions alone.
 
     Args:
         phi: (m, B, B) int8, the patterns, of -1, 0 and +1.
@@ -192,6 +231,7 @@ class AddOnlySensor:
 
     Attributes:
         dtype: int16, or int32 where a pattern has more than 128 pixels of one sign.
+        deep_dtype: of uint16 images: int32, or int64 from 32,769 pixels of one sign on.
 
     Example:
         >>> phi = np.array([[[1, -1], [0, 1]]], np.int8)
@@ -203,9 +243,10 @@ class AddOnlySensor:
         m, window, _ = phi.shape
         self._window, self._stride = window, stride
         pixels: list[Array] = [np.empty(0, np.intp)]
-        chunks, bounds, count = [], [0], 0
+        chunks, bounds, count, most = [], [0], 0, 0
         for pattern in phi.reshape(m, window * window):
             signs = np.flatnonzero(pattern > 0), np.flatnonzero(pattern < 0)
+            most = max(most, *map(len, signs))
             for k in range(0, max(map(len, signs)), CHUNK):
                 plus, minus = (sign[k : k + CHUNK] for sign in signs)
                 pixels += plus, minus
@@ -217,6 +258,7 @@ class AddOnlySensor:
         self._bounds = np.array(bounds, np.int64)
         wide = np.diff(self._bounds).max(initial=0) > 1
         self.dtype: np.dtype[Any] = np.dtype(np.int32 if wide else np.int16)
+        self.deep_dtype: np.dtype[Any] = np.dtype(np.int32 if most <= 2**15 else np.int64)
         self._latest: tuple[tuple[int, int], _Layout, Array] | None = None
 
     def __call__(
@@ -225,31 +267,37 @@ class AddOnlySensor:
         """Return the exact measurements of an image, or of some of its window rows.
 
         Args:
-            image: (H, W) uint8.
+            image: (H, W) uint8 or uint16.
             threads: how many share the work; below two megapixels one does it all.
             rows: the first window row to sense and the one after the last; None for all.
 
         Returns:
-            (m, h, w) of ``dtype``, h = ceil(H / S) or the rows asked for, w = ceil(W / S).
+            (m, h, w) of ``dtype`` or ``deep_dtype``, h = ceil(H / S) or the rows asked for,
+            w = ceil(W / S).
         """
-        if image.dtype != np.uint8 or image.ndim != 2:
-            raise TypeError(f"image is {image.ndim}-D {image.dtype}; it must be 2-D uint8")
+        deep = image.dtype != np.uint8
+        if (deep and image.dtype != np.uint16) or image.ndim != 2:
+            raise TypeError(
+                f"image is {image.ndim}-D {image.dtype}; it must be 2-D uint8 or uint16"
+            )
         height, width = (-(-side // self._stride) for side in image.shape)
         first, stop = rows or (0, height)
         # Always read-only, or Numba would compile again for the first read-only image.
         image = np.ascontiguousarray(image).view()
         image.flags.writeable = False
-        out = np.empty((len(self._bounds) - 1, stop - first, width), self.dtype)
-        layout, offsets = self._plan(stop - first, width)
-        task = image, layout, offsets, self._chunks, self._bounds, first, out
-        length = out.shape[1]
+        length, dtype = stop - first, self.deep_dtype if deep else self.dtype
+        out = np.empty((len(self._bounds) - 1, length, width), dtype)
+        step = max(1, min(length, DEEP_PIXELS // (self._stride * image.shape[1])))
+        layout, offsets = self._plan(step if deep else length, width)
+        fill, more = (_sense_deep, (self._window, step)) if deep else (_sense, ())
+        task = image, layout, offsets, self._chunks, self._bounds, first, out, *more
         if threads <= 1 or length * self._stride * image.shape[1] < THREAD_PIXELS:
-            _sense(0, length, *task)
+            fill(0, length, *task)
         else:
             cuts = [length * k // threads for k in range(threads + 1)]
-            others = [_helpers(threads - 1).submit(_sense, begin, end, *task)
+            others = [_helpers(threads - 1).submit(fill, begin, end, *task)
                       for begin, end in pairwise(cuts[1:])]  # fmt: skip
-            _sense(0, cuts[1], *task)
+            fill(0, cuts[1], *task)
             for other in others:
                 other.result()
         return out

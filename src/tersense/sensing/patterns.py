@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tersense.errors import TersenseError, one_line
+from tersense.io.deep import DEEPEST, USUAL, largest_pixel
 from tersense.io.files import read_npy
 from tersense.io.matlab import list_matrices
 
@@ -114,20 +115,44 @@ class Patterns:
     @property
     def largest_magnitude(self) -> int:
         """Return the largest |y| that 8-bit pixels can give."""
-        plus, minus = self.signs_per_row
-        return 255 * int(max(plus.max(), minus.max()))
+        return self.largest_magnitude_at(USUAL)
 
     @property
     def accumulator_bits(self) -> int:
-        """Return the width of a two's-complement accumulator that no image overflows."""
-        plus, minus = self.signs_per_row
-        highest, lowest = 255 * int(plus.max()), -255 * int(minus.max())
-        return max(highest.bit_length(), (-lowest - 1).bit_length() if lowest else 0) + 1
+        """Return the width of a two's-complement accumulator that no 8-bit image overflows."""
+        return self.accumulator_bits_at(USUAL)
 
     @property
     def measurement_dtype(self) -> np.dtype[Any]:
-        """Return the integer type that holds every possible measurement: int16 or int32."""
+        """Return the integer type that holds all measurements of 8-bit pixels: int16 or int32."""
         return np.dtype(np.int16 if self.accumulator_bits <= 16 else np.int32)
+
+    def largest_magnitude_at(self, depth: int) -> int:
+        """Return the largest |y| that pixels of `depth` bits can give."""
+        plus, minus = self.signs_per_row
+        return largest_pixel(depth) * int(max(plus.max(), minus.max()))
+
+    def accumulator_bits_at(self, depth: int) -> int:
+        """Return the width of an accumulator that no image of `depth` bits per pixel overflows."""
+        plus, minus = self.signs_per_row
+        white = largest_pixel(depth)
+        highest, lowest = white * int(plus.max()), -white * int(minus.max())
+        return max(highest.bit_length(), (-lowest - 1).bit_length() if lowest else 0) + 1
+
+    def require_depth(self, depth: int) -> None:
+        """Refuse pixels so deep that a sum of them may need more than 32 bits.
+
+        Sums are not widened: files, Verilog and C hold 32 bits too. The paper's windows are far
+        from that; it takes a pattern with more than 32,768 entries of one sign.
+        """
+        if self.accumulator_bits_at(depth) > MAX_ACCUMULATOR_BITS:
+            fits = (d for d in range(DEEPEST, USUAL, -1)
+                    if self.accumulator_bits_at(d) <= MAX_ACCUMULATOR_BITS)  # fmt: skip
+            raise TersenseError(
+                f"depth must be at most {next(fits, USUAL)} bits per pixel for these patterns, "
+                f"got {depth}: a measurement would need {self.accumulator_bits_at(depth)} bits, "
+                f"more than {MAX_ACCUMULATOR_BITS}"
+            )
 
     @cached_property
     def storage_bytes(self) -> dict[str, int]:
