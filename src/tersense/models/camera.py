@@ -100,8 +100,12 @@ class Camera(nn.Module):
         size: tuple[int, int],
         readout: Readout | None = None,
         counts: Tensor | None = None,
+        deviation: Tensor | None = None,
     ) -> Tensor:
-        """Reconstruct a part of an image, given its own Φ⋆1 (m, h, w); see `reconstruct_batch`."""
+        """Reconstruct a part of an image, given its own Φ⋆1 (m, h, w); see `reconstruct_batch`.
+
+        `deviation` is that of the errors of y, in pixel values, where it is not the readout's.
+        """
         if counts is not None and not self.reconstructor.any_count:
             raise TersenseError(
                 f"counts per window must be None for {self.reconstructor.registered_name}, which "
@@ -110,8 +114,9 @@ class Camera(nn.Module):
         normalized = self.normalization.measurements(y.to(self.operator.phi), ones)
         if _has_nan(normalized):
             normalized = fill_missing(normalized, self.operator, size)
-        deviation = None
-        if readout is not None and readout.deviation:
+        if deviation is not None:
+            deviation = deviation.to(normalized) / self.normalization.std
+        elif readout is not None and readout.deviation:
             of_all = readout.deviation / self.normalization.std
             deviation = normalized.new_full((1, 1, 1, 1), of_all)
         half = self.precision == "bfloat16" and self.reconstructor.half_precision

@@ -2,7 +2,7 @@
 
 `geometry` says where the windows lie, `patterns` holds a frozen Φ, `bases` makes those of Haar and
 Hadamard, `ternary` learns one (the paper's Algorithm 1), `operator` applies Φ and Φᵀ to tensors,
-`gram` inverts ΦΦᵀ, and `exact` senses uint8 images as exact integers (`additions`: the CPU's kernel).
+`gram` inverts ΦΦᵀ, and `exact` senses uint8 images as exact integers (`additions`: its CPU kernel).
 """
 
 from tersense.sensing.bases import haar_patterns, haar_windows, hadamard_patterns
