@@ -1,6 +1,6 @@
 """Simulate a single-pixel camera in little light: which patterns suffer least from shot noise?
 
-All cameras sense blocks of 32×32 pixels in the same total time T, one frame after the other, so that
+All cameras sense blocks of 32×32 pixels in the same total time T, one frame after another, so that
 each of F frames lasts T/F. A detector counts the photons of the mirrors that are on: Poisson. A
 pattern of −1 and +1 takes two frames, whose counts are subtracted. "Photons per pixel" is what the
 mean pixel would send in all of T. Every camera has the same estimator, `linear`, and is told the
@@ -40,7 +40,7 @@ def list_cameras() -> dict[str, Imager]:
     }
     for nonzeros in (5, 51, 307, 1024):
         drawn = random_patterns(ROWS, WINDOW, nonzeros / WINDOW**2, seed=1)
-        patterns[f"random, {nonzeros}"] = drawn
+        patterns[f"random, {nonzeros} of 1024"] = drawn
     # All of the noise is told; a correlation of 0.95 is the better one for each of them.
     return {
         name: Imager.untrained(phi, "linear", correlation=0.95, noise=1e-3)
