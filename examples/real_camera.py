@@ -172,6 +172,7 @@ def main() -> None:
     parser.add_argument("file", nargs="?", type=Path)
     parser.add_argument("-o", "--out", type=Path, default=Path("camera"))
     parser.add_argument("-m", "--model", help="a network trained for haar.npy")
+    parser.add_argument("--whole", action="store_true", help="all patterns as large as the image")
     parser.add_argument("--side", type=int, default=128, help="of the stand-in")
     options = parser.parse_args()
     if options.file:
@@ -194,10 +195,13 @@ def main() -> None:
         "coarsest 25 %": pack(phi[:quarter], values.values[:quarter], values.deviation[:quarter]),
         "strongest 25 %": take(values, phi, strong),
     }
+    if options.whole:
+        sources["all, whole"] = take(values, phi, np.ones_like(strong))
+    measured = True, coarse, strong, True
     sheet = []
-    for (title, (patterns, y)), there in zip(sources.items(), (True, coarse, strong), strict=True):
+    for (title, (patterns, y)), there in zip(sources.items(), measured, strict=False):
         methods = {"linear": Imager.untrained(patterns), "tv": Imager.untrained(patterns, "tv")}
-        if options.model and title != "strongest 25 %":
+        if options.model and patterns.window == camera.patterns.window:
             methods["network"] = tersense.load(options.model)
         line = [("inverse", invert(np.where(there, values.values, 0), phi), 0.0)]
         for method, imager in methods.items():
