@@ -73,11 +73,12 @@ def package_component(name: str, version: str, hashes: list[str]) -> Component:
 
 
 def assets() -> list[tuple[Path, dict[str, Any]]]:
-    """Return every file that REUSE.toml names, with what it says."""
+    """Return every file of the package that REUSE.toml names, with what it says."""
     listed = tomllib.loads((ROOT / "REUSE.toml").read_text(encoding="utf-8"))["annotations"]
     found = []
     for entry in listed:
         paths = entry["path"] if isinstance(entry["path"], list) else [entry["path"]]
+        paths = [path for path in paths if path.startswith("src/")]  # the wheel has nothing else
         found += [(path, entry) for pattern in paths for path in sorted(ROOT.glob(pattern))]
     return found
 

@@ -9,6 +9,7 @@ import pytest
 
 import tersense
 from docs.pages import DOCS, PAGES, ROOT, read_blocks
+from tersense.io.images import PHOTOGRAPH
 from tersense.models.info import describe
 from tersense.models.zoo import names
 from test_structure import LEVEL, MODULES, imports_of, room_of
@@ -50,6 +51,8 @@ def test_examples_run(script, tmp_path):
     reduced = {
         "train_small_camera": ["--epochs", "1", "--samples", "2000"],
         "sense_and_reconstruct": ["--model", "paper-r25"],
+        "real_camera": ["--side", "64"],
+        "light_budget": [PHOTOGRAPH, "--side", "64", "--photons", "1000", "--dark", "0"],
     }
     printed = run_fresh([script, *reduced.get(script.stem, [])], tmp_path)
     assert "dB" in printed

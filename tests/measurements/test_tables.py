@@ -11,9 +11,12 @@ import tersense
 from cameras import random_camera
 from tersense import read_measured
 from tersense.cli.program import main
+from tersense.evaluation.metrics import psnr
 from tersense.export.base import export
 from tersense.io.images import read_image, write_image
 from tersense.measurements.measurements import MeasuredValues, Measurements
+from tersense.sensing.bases import hadamard_patterns
+from tersense.sensing.patterns import Patterns
 
 SIZE = (21, 34)
 
@@ -173,6 +176,52 @@ def test_real_numbers_stay_real(camera, rng):
     assert 0 < np.abs(imager.estimate(read) - exact).max() < 5
 
 
+def test_noise_becomes_the_deviation_of_y_in_any_order(camera):
+    _, _, y, measured = camera
+    table = as_windows(y)[:, [3, 1]] * [-2.0, 4.0]
+    read = measured(table, size=SIZE, row_order=[3, 1], gain=[-2, 4], noise=[6, 2])
+    np.testing.assert_array_equal(read.values[[3, 1]], y[[3, 1]])
+    np.testing.assert_array_equal(read.deviation[3], np.full((3, 5), 3.0))
+    np.testing.assert_array_equal(read.deviation[1], np.full((3, 5), 0.5))
+    read = measured(y * 2, size=SIZE, gain=2, noise=3)
+    assert isinstance(read, MeasuredValues)  # whole numbers, but not exact ones
+    np.testing.assert_array_equal(read.deviation, np.full(y.shape, 1.5))
+
+
+def test_the_noise_of_two_readings_adds_up(tmp_path):
+    imager = random_camera(2, 4, 4)
+    export("patterns", imager, tmp_path / "dmd", mirrors=(24, 24), image=(8, 8), scale=3)
+    path = tmp_path / "dmd/manifest.json"
+    entries = {"gain": 2.0, "noise": [8.0, 6.0, 4.0, 2.0]}
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"measured": entries}))
+    np.save(tmp_path / "readings.npy", np.zeros((4, 4)))
+    read = read_measured(tmp_path / "readings.npy", path)
+    alone = np.sqrt(2) * np.array([[4.0, 3.0], [2.0, 1.0]]) / 9
+    np.testing.assert_allclose(read.deviation, np.broadcast_to(alone, (2, 2, 2)))
+
+
+@pytest.mark.parametrize("size", [(64, 64), (50, 70)])
+def test_an_estimate_that_is_told_the_noise_of_each_row_is_better(rng, size, monkeypatch):
+    monkeypatch.setattr("tersense.models.imager.TILE_PIXELS", 40**2)  # several tiles
+    camera = tersense.Imager.untrained(Patterns(hadamard_patterns(8, 32), 8), "linear")
+    image = data.camera()[100 : 100 + size[0], 200 : 200 + size[1]]
+    exact = camera.sense(image)
+    deviation = np.where(np.arange(32) % 2, 400.0, 1.0)[:, None, None]
+    values = exact.values + deviation * rng.normal(size=exact.values.shape)
+    untold = camera.reconstruct(MeasuredValues(values, exact.header))
+    told = camera.reconstruct(MeasuredValues(values, exact.header, deviation))
+    assert psnr(told, image) > psnr(untold, image) + 3
+    same = MeasuredValues(values, exact.header, np.broadcast_to(deviation, values.shape))
+    np.testing.assert_array_equal(camera.reconstruct(same), told)
+
+
+@pytest.mark.parametrize("deviation", [np.ones(7), np.array([-1.0]), np.array([np.nan])])
+def test_deviations_that_cannot_be_are_refused(camera, deviation):
+    imager, image, y, _ = camera
+    with pytest.raises(ValueError, match="deviations must"):
+        MeasuredValues(y.astype(float), imager.sense(image).header, deviation)
+
+
 @pytest.mark.parametrize(
     ("entries", "said"),
     [
@@ -184,6 +233,8 @@ def test_real_numbers_stay_real(camera, rng):
         ({"size": SIZE, "missing_rows": [6]}, ["missing_rows", "0 to 5"]),
         ({"size": SIZE, "gain": 0}, ["gain of 0"]),
         ({"size": SIZE, "gain": [1, 2]}, ["gain has 2 values", "6"]),
+        ({"size": SIZE, "noise": -1}, ["measured.noise", "at least 0"]),
+        ({"size": SIZE, "noise": [1, 2]}, ["noise has 2 values", "6"]),
         ({"size": SIZE, "gain": "two"}, ["measured.gain", "two"]),
         ({"size": SIZE, "gian": 2}, ["gian", "did you mean gain"]),
         ({"size": SIZE, "window_order": [1], "column_major": True}, ["leave one out"]),

@@ -136,12 +136,17 @@ class MeasuredValues:
         values: (m, h, w), or (3, m, h, w) in color: y as far as it is known, NaN where it is
             missing.
         header: How they were made.
+        deviation: Standard deviation of the error of each value, of a shape that broadcasts to
+            theirs; None where it is not known, or only what the header's readout tells.
     """
 
     values: NDArray[np.floating[Any]]
     header: Header
+    deviation: NDArray[np.floating[Any]] | None = None
 
     def __post_init__(self) -> None:
+        if self.deviation is not None:
+            self._check_deviation(self.deviation)
         if self.values.dtype.kind != "f" or self.values.shape != self.header.shape:
             raise ValueError(
                 f"values of this image must be real numbers of shape {self.header.shape}, "
@@ -149,6 +154,16 @@ class MeasuredValues:
             )
         if np.isinf(self.values).any():
             raise ValueError("infinite measurements cannot be right; write NaN for missing ones")
+
+    def _check_deviation(self, deviation: NDArray[np.floating[Any]]) -> None:
+        try:
+            np.broadcast_to(deviation, self.header.shape)
+        except ValueError as error:
+            raise ValueError(
+                f"deviations must broadcast to {self.header.shape}, got {deviation.shape}"
+            ) from error
+        if not (np.isfinite(deviation) & (deviation >= 0)).all():
+            raise ValueError("deviations must be finite and at least 0")
 
     @property
     def missing(self) -> float:

@@ -14,6 +14,7 @@ differs from the plain case:
       "height": 300, "width": 451,         the image's size
       "gain": 2.0, "offset": 12.5,         a number is gain · y + offset; also lists, with one
                                            value for each row of Φ in the table, or detector
+      "noise": 3.5,                        standard deviation of a number's error; also a list
       "row_order": [5, 0, 2],              the rows of Φ in the table's columns; others are missing
       "column_major": true,                windows are counted down first; or
       "window_order": [0, 2],              the windows in the table's lines; others are missing
@@ -26,15 +27,17 @@ The first line of a CSV file may tell the size as well: `# height=300 width=451`
 import io
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tersense.errors import TersenseError, one_line
 from tersense.io.files import read_npy, read_text
-from tersense.io.schema import build
+from tersense.io.schema import at_least, build
 from tersense.measurements.exposures import Plan
 from tersense.measurements.manifest import NAME, Manifest
 from tersense.measurements.measurements import MeasuredValues, Measurements
@@ -57,6 +60,7 @@ class TableLayout:
     width: int = 0
     gain: tuple[float, ...] = (1.0,)
     offset: tuple[float, ...] = (0.0,)
+    noise: tuple[Annotated[float, at_least(0)], ...] = (0.0,)
     row_order: tuple[int, ...] = ()
     window_order: tuple[int, ...] = ()
     column_major: bool = False
@@ -64,16 +68,22 @@ class TableLayout:
 
     def calibrate(self, numbers: Values) -> Values:
         """Turn numbers of a table (…, rows or detectors) into y."""
-        gain, offset = np.array(self.gain), np.array(self.offset)
-        for name, values in (("gain", gain), ("offset", offset)):
-            if len(values) not in (1, numbers.shape[-1]):
-                raise TersenseError(
-                    f"{name} has {len(values)} values; give one, or {numbers.shape[-1]}"
-                )
+        gain, offset = (self._values(name, numbers.shape[-1]) for name in ("gain", "offset"))
         if not gain.all():
             raise TersenseError("a gain of 0 measures nothing; mark the row as missing")
         calibrated: Values = (numbers - offset) / gain
         return calibrated
+
+    def variances(self, numbers: Values) -> Values:
+        """Return the variances of what `calibrate` gives."""
+        gain, noise = (self._values(name, numbers.shape[-1]) for name in ("gain", "noise"))
+        return np.broadcast_to((noise / gain) ** 2, numbers.shape)
+
+    def _values(self, name: str, count: int) -> Values:
+        values = np.array(getattr(self, name))
+        if len(values) not in (1, count):
+            raise TersenseError(f"{name} has {len(values)} values; give one, or {count}")
+        return values
 
 
 def find_tables(folder: Path) -> list[Path]:
@@ -95,8 +105,8 @@ def read_measured(
         size: (H, W) of the image, if neither table nor manifest tells it.
 
     Returns:
-        What `Imager.reconstruct` takes: exact `Measurements` if every number is there and whole,
-        `MeasuredValues` otherwise.
+        What `Imager.reconstruct` takes: exact `Measurements` if every number is there, whole and
+        without noise, `MeasuredValues` otherwise.
     """
     try:
         about = Manifest.read(manifest, check_files=False)
@@ -113,7 +123,7 @@ def _read_layout(path: Path) -> TableLayout:
     path = path / NAME if path.is_dir() else path
     content = json.loads(read_text(path)).get("measured", {})
     if isinstance(content, dict):
-        lists = {key: [content[key]] for key in ("gain", "offset")
+        lists = {key: [content[key]] for key in ("gain", "offset", "noise")
                  if isinstance(content.get(key), (int, float))}  # fmt: skip
         content = {key: value for key, value in (content | lists).items() if value != []}
     return build("measured", TableLayout, content)
@@ -158,12 +168,15 @@ def _interpret(
     size = size or ((layout.height, layout.width) if layout.height else None)
     if about.kind == "patterns":
         plan = _plan(about)
-        y, size = _from_readings(numbers, plan, layout), (plan.height, plan.width)
+        size = plan.height, plan.width
+        y, variances = _from_readings(numbers, plan, layout)
     elif numbers.ndim == 2:
-        size = _known(size)
-        y = _from_windows(numbers, geometry, about.rows, layout, size)
+        size = known = _known(size)
+        y, variances = (_from_windows(numbers, geometry, about.rows, layout, known, turn)
+                        for turn in (layout.calibrate, layout.variances))  # fmt: skip
     else:
-        y = _from_array(numbers, about.rows, layout)
+        y, variances = (_from_array(numbers, about.rows, layout, turn)
+                        for turn in (layout.calibrate, layout.variances))  # fmt: skip
         size = size or (y.shape[-2] * about.stride, y.shape[-1] * about.stride)
     y[..., _checked(layout.missing_rows, about.rows, "missing_rows"), :, :] = np.nan
     height, width = size
@@ -176,6 +189,8 @@ def _interpret(
         about.rows,
         about.phi,
     )
+    if any(layout.noise):
+        return MeasuredValues(y, header, np.sqrt(np.nan_to_num(variances)))
     if np.isnan(y).any() or (y != np.rint(y)).any() or np.abs(y).max() >= 2**31:
         return MeasuredValues(y, header)
     return Measurements(y.astype(np.int32), header)
@@ -191,9 +206,10 @@ def _known(size: tuple[int, int] | None) -> tuple[int, int]:
 
 
 def _from_windows(
-    numbers: Values, geometry: Geometry, m: int, layout: TableLayout, size: tuple[int, int]
-) -> Values:
-    """Turn a table windows × rows into y (m, h, w)."""
+    numbers: Values, geometry: Geometry, m: int, layout: TableLayout, size: tuple[int, int],
+    turn: Callable[[Values], Values],
+) -> Values:  # fmt: skip
+    """Turn a table windows × rows into y, or its variances, (m, h, w)."""
     h, w = geometry.grid(*size)
     if layout.window_order and layout.column_major:
         raise TersenseError("column_major and window_order both tell the order; leave one out")
@@ -210,12 +226,14 @@ def _from_windows(
             f"{expected[1]} rows, not {found}{hint}"
         )
     y = np.full((m, h * w), np.nan)
-    y[np.ix_(rows, windows)] = layout.calibrate(numbers).T
+    y[np.ix_(rows, windows)] = turn(numbers).T
     return y.reshape(m, h, w)
 
 
-def _from_array(numbers: Values, m: int, layout: TableLayout) -> Values:
-    """Turn an array (rows, h, w) or (3, rows, h, w) into y."""
+def _from_array(
+    numbers: Values, m: int, layout: TableLayout, turn: Callable[[Values], Values]
+) -> Values:
+    """Turn an array (rows, h, w) or (3, rows, h, w) into y, or its variances."""
     _refuse_orders(layout, ("window_order", "column_major"), "the shape of the table")
     rows = _checked(layout.row_order, m, "row_order") or list(range(m))
     color = numbers.shape[:-3]
@@ -225,8 +243,7 @@ def _from_array(numbers: Values, m: int, layout: TableLayout) -> Values:
             f"color, not {numbers.shape}"
         )
     y = np.full((*color, m, *numbers.shape[-2:]), np.nan)
-    calibrated = layout.calibrate(np.moveaxis(numbers, -3, -1))
-    y[..., rows, :, :] = np.moveaxis(calibrated, -1, -3)
+    y[..., rows, :, :] = np.moveaxis(turn(np.moveaxis(numbers, -3, -1)), -1, -3)
     return y
 
 
@@ -237,11 +254,13 @@ def _plan(about: Manifest) -> Plan:
         raise TersenseError("the manifest has no usable plan of the exposures") from error
 
 
-def _from_readings(numbers: Values, plan: Plan, layout: TableLayout) -> Values:
-    """Turn a table exposures × detectors into y."""
+def _from_readings(numbers: Values, plan: Plan, layout: TableLayout) -> tuple[Values, Values]:
+    """Turn a table exposures × detectors into y and its variances."""
     orders = "row_order", "window_order", "column_major", "height", "width"
     _refuse_orders(layout, orders, "the plan of the exposures")
-    return plan.measurements(layout.calibrate(numbers))
+    y, variances = plan.measurements(layout.calibrate(numbers)), layout.variances(numbers).copy()
+    variances[1::2] *= -1  # readings are subtracted, their variances add up
+    return y, plan.measurements(variances) / plan.scale**2
 
 
 def _refuse_orders(layout: TableLayout, names: tuple[str, ...], who: str) -> None:

@@ -101,8 +101,12 @@ class Camera(nn.Module):
         size: tuple[int, int],
         readout: Readout | None = None,
         counts: Tensor | None = None,
+        deviation: Tensor | None = None,
     ) -> Tensor:
-        """Reconstruct a part of an image, given its own Φ⋆1 (m, h, w); see `reconstruct_batch`."""
+        """Reconstruct a part of an image, given its own Φ⋆1 (m, h, w); see `reconstruct_batch`.
+
+        `deviation` is that of the errors of y, in pixel values, where it is not the readout's.
+        """
         if counts is not None and not self.reconstructor.any_count:
             raise TersenseError(
                 f"counts per window must be None for {self.reconstructor.registered_name}, which "
@@ -111,8 +115,9 @@ class Camera(nn.Module):
         normalized = self.normalization.measurements(y.to(self.operator.phi), ones)
         if _has_nan(normalized):
             normalized = fill_missing(normalized, self.operator, size)
-        deviation = None
-        if readout is not None and not readout.exact:
+        if deviation is not None:
+            deviation = deviation.to(normalized) / self.normalization.std
+        elif readout is not None and not readout.exact:
             light = self.estimate_light(y.to(normalized), ones, counts) if readout.photons else 0.0
             of_each = torch.as_tensor(readout.deviation_at(light)).to(normalized)
             deviation = of_each[(None,) * (4 - of_each.ndim)] / self.normalization.std

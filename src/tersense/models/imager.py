@@ -323,11 +323,16 @@ class Imager:
         scale = 255 / header.largest_pixel
         size, readout = (header.height, header.width), header.readout.scaled(scale)
         y = measurements.values.reshape(-1, *header.shape[-3:])
+        errors = getattr(measurements, "deviation", None)
+        if errors is not None:
+            errors = np.broadcast_to(errors * scale, header.shape).reshape(y.shape)
         for tile in cut_tiles(self.geometry, size, self.reconstructor.halo, TILE_PIXELS):
             part = torch.from_numpy((y[(..., *tile.windows)] * readout.unit).astype(np.float32))
             ones = self.operator.sense_ones(size, *tile.windows)
             with self.camera.inference():
-                planes = self.camera.reconstruct_part(part, ones, tile.size, readout)
+                planes = self.camera.reconstruct_part(
+                    part, ones, tile.size, readout, deviation=_cut(errors, tile.windows)
+                )
             inside = planes[(..., *tile.inside)] / scale
             yield tile.place, from_planes(inside.cpu().numpy())
 
@@ -364,6 +369,13 @@ class Imager:
         from tersense.models import hub
 
         return hub.from_pretrained(source, **options)
+
+
+def _cut(errors: NDArray[Any] | None, windows: tuple[slice, slice]) -> Tensor | None:
+    """Return the errors of some windows as a tensor, where they are known."""
+    if errors is None:
+        return None
+    return torch.from_numpy(errors[(..., *windows)].astype(np.float32))
 
 
 def _image_shape(measurements: Measurements | MeasuredValues) -> tuple[int, ...]:
