@@ -107,7 +107,7 @@ FAULTS = {
     "forwarding": (BLOCKS, "lane", "repeated ? previous : loaded", "loaded"),
     "first touch": (BLOCKS, "lane", "starting <= first", "starting <= 1'b0"),
     "sign": (BLOCKS, "lane", "subtract ? negative : positive", "positive"),
-    "border": (LAPPED, "scan", "in_image ? pixel : 8'd0", "pixel"),
+    "border": (LAPPED, "scan", "in_image ? pixel : {PIXEL_BITS{1'b0}}", "pixel"),
     "window that is not there": (LAPPED, "scan", "&& window_across < ACROSS", ""),
     "window rows that take turns": (LAPPED, "scan", "turn >= b ? turn - b", "b >= 0 ? turn"),
     "held input": (LAPPED, "scan", "job_ready && pixel_last", "job_ready"),
