@@ -5,7 +5,7 @@
 # make mutants   changes ternary, sensing and measurements in every small way; a test should notice
 # make kills     kills a training run 50 times, resumes it and compares (about 15 minutes)
 # make fuzz      feeds 100,000 damaged files to everything that reads files (about 20 minutes)
-# make frames    sends 10,000 frames through the AXI4-Stream encoder in a simulator (about 5 minutes)
+# make frames    sends 10,000 frames through the AXI4-Stream encoder in a simulator (two minutes)
 # make soak      holds the page and the batch commands under load, and the page under attack
 # make audit     looks up the pinned dependencies in the advisory database (needs the network)
 # make locks     writes the locks (needs the network), after a change of constraints.txt or pyproject.toml

@@ -1,12 +1,12 @@
 """README.md of every export: its numbers are those of the export, and its commands work."""
 
-import re
 import shlex
 
 import pytest
 
 import tersense
 from cameras import random_camera
+from readmes import check_readme, indented
 from tersense.export.base import KINDS, export
 from tools import run_tool
 
@@ -14,6 +14,7 @@ OPTIONS = {
     "verilog": {"depth": 12, "bits": 10, "width": 31, "height": 17},
     "c": {"depth": 12, "bits": 10},
     "patterns": {"mirrors": (60, 80), "formats": ["png", "bits", "bitmaps", "npy"]},
+    "matrix": {},
 }
 
 
@@ -22,34 +23,11 @@ def camera():
     return random_camera(5, 8, 4)
 
 
-def indented(text):
-    """Return the commands of a Markdown text."""
-    return [line.strip() for line in text.splitlines() if line.startswith("    ")]
-
-
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", OPTIONS)  # onnx, which takes long: see test_onnx.py
 def test_every_folder_tells_how_to_go_on(tmp_path, camera, kind):
-    manifest, _ = export(kind, camera, tmp_path / "out", **OPTIONS.get(kind, {}))
-    text = (tmp_path / "out/README.md").read_text()
-    assert "README.md" in manifest.files
-    assert not re.search(r"\$\w|todo", text.replace("$readmemh", ""))
-    for fact in ("5 of 8×8 pixels, every 4", f"{manifest.nonzeros:,}", manifest.phi):
-        assert fact in text
-    for name in manifest.files:
-        if "/frame-" not in name and name != "README.md":
-            assert f"`{name.rsplit('/')[-1]}`" in text
-    assert f"{manifest.pixel_bits} bits, 0 to {2**manifest.pixel_bits - 1}" in text
-    assert f"{manifest.accumulator_bits} bits, two's complement" in text
-    if kind == "onnx":
-        run_the_program(tmp_path / "out", text)
-
-
-def run_the_program(folder, text):
-    code = "\n".join(line for line in indented(text) if not line.startswith("tersense"))
-    code = code.replace("(1, 480, 640)", "(1, 13, 22)")
-    names = {}
-    exec(code.replace('InferenceSession("', f'InferenceSession("{folder}/'), names)
-    assert names["pixels"].shape == (1, 13, 22)
+    assert set(KINDS) == {*OPTIONS, "onnx"}
+    manifest, _ = export(kind, camera, tmp_path / "out", **OPTIONS[kind])
+    check_readme(tmp_path / "out", manifest)
 
 
 def test_the_figures_of_verilog_are_those_of_the_manifest(tmp_path, camera):
