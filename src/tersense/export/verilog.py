@@ -253,9 +253,7 @@ def _figures(
     return {
         "y_meaning": f"codes, {quantizer}, two's complement" if quantizer else exact,
         "latency": READ_OUT_CLOCKS + (QUANTIZER_CLOCKS if quantizer else 0),
-        "quantizer_text": _QUANTIZER_TEXT.format(q=quantizer, gain=1 / quantizer.step)
-        if quantizer
-        else "",
+        "quantizer_text": _QUANTIZER_TEXT.format(q=quantizer) if quantizer else "",
         "width_last": details["width"] - 1,
         "clocks": f"{details['clocks_per_window']:,}",
         "program_clocks": f"{program.clocks:,}",
@@ -273,8 +271,7 @@ _QUANTIZER_TEXT = """
 Measurements are rounded to codes of {q.bits} bits, three clocks later, by `tersense_quantizer`:
 clip(floor(y/{q.step} + 1/2), ±{q.largest_code}). A code stands for code · {q.step}. There is no
 divider: {q.rule} of a sum that is never negative gives the quotient, exactly for every
-measurement that can come. For `tersense reconstruct`, put `"measured": {{"gain": {gain!r}}}` into
-the manifest: a code is y/{q.step}.
+measurement that can come.
 """
 
 
