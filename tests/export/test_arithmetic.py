@@ -1,4 +1,4 @@
-"""Widths and rounding, in Python integers, and the quantizer in a simulator."""
+"""Widths and rounding, in Python integers, and the quantizers in Verilog and C."""
 
 import itertools
 from fractions import Fraction
@@ -10,10 +10,13 @@ import pytest
 from cameras import random_camera
 from tersense.export.arithmetic import Quantizer, accumulator_bits, deepen, limits, make_quantizer
 from tersense.export.base import export
+from tersense.export.c import quantizer_header
 from tersense.export.test_vectors import make_vectors
 from tersense.export.verilog import RTL, quantizer_instance
 from tersense.sensing.patterns import Patterns
 from tools import run_tool
+
+FIRMWARE = RTL.parent / "firmware"
 
 # bits, step, lowest, highest
 SMALL = [
@@ -116,6 +119,43 @@ def test_the_quantizer_in_verilog_gives_the_same_codes(tmp_path, numbers):
     codes = [round_by_definition(y, quantizer.bits, quantizer.step) for y in values]
     np.testing.assert_array_equal(printed[:, 0], codes)
     np.testing.assert_array_equal(printed[:, 1], np.array(values) & 1)
+
+
+TABLES = """
+#include <stdint.h>
+#define TERSENSE_WINDOW 1
+#define TERSENSE_ROWS 1
+typedef uint8_t tersense_sample, tersense_count, tersense_row;
+typedef int32_t tersense_value;
+static const tersense_count tersense_counts[2] = {{0, 0}};
+static const tersense_row tersense_rows[1] = {{0}};
+{header}"""
+PROGRAM = """
+#include <stdio.h>
+#include "sense.c"
+int main(void)
+{
+    long y;
+    while (scanf("%ld", &y) == 1) printf("%ld\\n", (long)tersense_quantize((tersense_value)y));
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("numbers", [*SMALL[::3], *WIDE], ids=str)
+def test_the_quantizer_in_c_gives_the_same_codes(tmp_path, numbers):
+    quantizer = Quantizer(*numbers)
+    (tmp_path / "tables.h").write_text(TABLES.format(header=quantizer_header(quantizer)))
+    (tmp_path / "try.c").write_text(PROGRAM)
+    for name in ("sense.c", "sense.h"):
+        (tmp_path / name).write_text((FIRMWARE / name).read_text())
+    flags = ["-std=c99", "-O1", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror"]
+    checks = "-fsanitize=undefined", "-fno-sanitize-recover=all"
+    run_tool(tmp_path, "gcc", *flags, *checks, "-o", "try", "try.c")
+    values = values_of(quantizer)
+    printed = run_tool(tmp_path, str(tmp_path / "try"), stdin="\n".join(map(str, values)).encode())
+    codes = [round_by_definition(y, quantizer.bits, quantizer.step) for y in values]
+    assert [int(word) for word in printed.split()] == codes
 
 
 def test_accumulators_grow_with_the_depth():

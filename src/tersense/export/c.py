@@ -154,26 +154,25 @@ typedef {_value_type(patterns, depth)}_t tersense_value;
 extern const tersense_count tersense_counts[{counts.size}];
 extern const tersense_row tersense_rows[{max(1, rows.size)}];
 extern const {_c_type(starts.dtype)} tersense_lines[{starts.size}];
-{_quantizer_header(quantizer) if quantizer else ""}
+{quantizer_header(quantizer) if quantizer else ""}
 #endif
 """
 
 
-def _quantizer_header(quantizer: Quantizer) -> str:
+def quantizer_header(quantizer: Quantizer) -> str:
     """Return the constants of the quantizer; the dividend is unsigned and holds every sum."""
-    wide = quantizer.dividend_bits > 32
-    suffix = "ull" if wide else "u"
-    code = next(width for width in (8, 16, 32) if quantizer.bits <= width)
+    width = 64 if quantizer.dividend_bits > 32 else 32
+    code = next(size for size in (8, 16, 32) if quantizer.bits <= size)
     return f"""
 /* Codes: see tersense_quantize. */
 #define TERSENSE_CODE_BITS {quantizer.bits}
-#define TERSENSE_STEP {quantizer.step}{suffix}
+#define TERSENSE_STEP UINT{width}_C({quantizer.step})
 #define TERSENSE_LOW ({_c_number(quantizer.low)})
 #define TERSENSE_HIGH {quantizer.high}
-#define TERSENSE_BIAS {quantizer.bias}{suffix}
+#define TERSENSE_BIAS UINT{width}_C({quantizer.bias})
 #define TERSENSE_ZERO {quantizer.zero}
 
-typedef {"uint64_t" if wide else "uint32_t"} tersense_dividend;
+typedef uint{width}_t tersense_dividend;
 typedef int{code}_t tersense_code;
 """
 
