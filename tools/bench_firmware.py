@@ -67,7 +67,7 @@ DENSE = {
 
 HARNESS = """
 #include <stdio.h>
-#include "sense.h"
+#include "lines.h"
 #include "vectors.h"
 #define SYSTICK ((volatile uint32_t *)0xE000E010)
 %(declarations)s
@@ -84,6 +84,16 @@ static void whole(const uint8_t *pixels, tersense_value *y)
 {
     tersense_sense(pixels, TERSENSE_WINDOW, y);
 }
+#if TERSENSE_WINDOW == TERSENSE_STRIDE
+static void line_by_line(const uint8_t *pixels, tersense_value *y)
+{
+    tersense_image image;
+    int line;
+    tersense_start(&image, TERSENSE_WINDOW, TERSENSE_WINDOW, y);
+    for (line = 0; line < TERSENSE_WINDOW; line++, pixels += TERSENSE_WINDOW)
+        tersense_push_line(&image, pixels);
+}
+#endif
 static void known_loop(const uint8_t *pixels, tersense_value *y)
 {
     int count = %(known)d / 2;
@@ -116,6 +126,9 @@ int main(void)
     report("known loop", known_loop);
     report("sparse ternary", whole);
     report("pixel by pixel", pixel_by_pixel);
+#if TERSENSE_WINDOW == TERSENSE_STRIDE /* a window is an image of one window */
+    report("line by line", line_by_line);
+#endif
     %(reports)s
     return 0;
 }
@@ -184,7 +197,7 @@ def measure(model: str, folder: Path) -> str:
     imager = tersense.load(model)
     export("c", imager, folder)
     write_dense(imager.patterns, folder)
-    names = ["sense", "tables", *(name for name, _, _ in DENSE.values())]
+    names = ["sense", "lines", "tables", *(name for name, _, _ in DENSE.values())]
     for name in names:
         run(f"arm-none-eabi-gcc {FLAGS} -ffreestanding -c {name}.c -o {name}.o", folder)
     objects = " ".join(f"{name}.o" for name in names)
@@ -195,6 +208,7 @@ def measure(model: str, folder: Path) -> str:
     )
     flash = {"sparse ternary": flash_bytes(folder, "sense.o", "tables.o")}
     flash["pixel by pixel"] = flash["sparse ternary"]
+    flash["line by line"] = flash_bytes(folder, "sense.o", "lines.o", "tables.o")
     for label, (name, _, _) in DENSE.items():
         flash[label] = flash_bytes(folder, f"{name}.o")
     counts = count_instructions(folder)

@@ -139,7 +139,8 @@ def dense_design(patterns: Patterns, macs: int, out: Path) -> Design:
     write_mem(folder / "test_pixels.mem", images.ravel(), 8)
     write_mem(folder / "test_results.mem", results.ravel(), DENSE_BITS)
     sizes = {"WIDTH": window, "HEIGHT": window, "PIXELS": images.size, "RESULTS": results.size,
-             "MEASUREMENTS": m, "ACC_BITS": DENSE_BITS, "PATIENCE": 4 * weights.size}  # fmt: skip
+             "MEASUREMENTS": m, "PIXEL_BITS": 8, "Y_BITS": DENSE_BITS,
+             "PATIENCE": 4 * weights.size}  # fmt: skip
     text = "".join(f"localparam {name} = {value};\n" for name, value in sizes.items())
     (folder / "test_sizes.vh").write_text(text)
     h, w = Geometry(window, patterns.stride).grid(*VGA)

@@ -138,9 +138,10 @@ def parse_json(block):
 
 def parse_c(block):
     """Compile a fragment against the header that the page exported before it."""
-    head = '#include "firmware/sense.h"\nvoid f(const uint8_t *pixels, int pitch, uint8_t pixel)'
+    head = '#include "firmware/lines.h"\nvoid f(const uint8_t *pixels, int pitch, uint8_t pixel)'
     command = ["gcc", "-std=c99", "-Wall", "-Werror", "-fsyntax-only", "-I.", "-x", "c", "-"]
-    code = f"{head};{head.splitlines()[1]}{{{block.code}}}"
+    use = "void use(const tersense_value *y);"
+    code = f"{head};{use}{head.splitlines()[1]}{{{block.code}}}"
     subprocess.run(command, input=code, text=True, check=True)
 
 

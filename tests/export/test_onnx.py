@@ -12,6 +12,7 @@ from skimage import data
 import tersense
 import tersense.export.onnx
 from cameras import random_camera
+from readmes import check_readme, indented
 from tersense.export.base import export
 from tersense.export.onnx import sensor_model
 from tersense.models.imager import Imager
@@ -132,6 +133,15 @@ def test_the_reconstructor_agrees_at_every_size(tmp_path, build):
     content = (tmp_path / "onnx/reconstructor.onnx").read_bytes()
     assert str(Path(tersense.__file__).parent).encode() not in content  # nothing of this computer
     assert b".py" not in content
+    run_the_program_of_the_readme(tmp_path / "onnx", check_readme(tmp_path / "onnx", manifest))
+
+
+def run_the_program_of_the_readme(folder, text):
+    code = "\n".join(line for line in indented(text) if not line.startswith("tersense"))
+    code = code.replace("(1, 480, 640)", "(1, 13, 22)")
+    names = {}
+    exec(code.replace('InferenceSession("', f'InferenceSession("{folder}/'), names)
+    assert names["pixels"].shape == (1, 13, 22)
 
 
 def linear(geometry, patterns):

@@ -11,6 +11,7 @@ import pytest
 
 import tersense
 from cameras import camera_of, random_camera
+from reference import sense_by_windows
 from tersense.export.base import export
 from tersense.export.microcode import compile_program
 from tools import run_tool
@@ -18,8 +19,9 @@ from tools import run_tool
 SOURCES = ("encoder.v", *(f"tersense_{n}.v" for n in ("encoder", "scan", "lane", "counter", "rom")))
 
 
-def build(folder):
-    run_tool(folder, "iverilog", "-g2005", "-Wall", "-o", "sim", "testbench.v", *SOURCES)
+def build(folder, codes=False):
+    sources = *SOURCES, *(["tersense_quantizer.v"] if codes else [])
+    run_tool(folder, "iverilog", "-g2005", "-Wall", "-o", "sim", "testbench.v", *sources)
 
 
 def simulate(folder, stall=50, seed=1):
@@ -42,7 +44,9 @@ def read_test(folder):
     text = (folder / "test_sizes.vh").read_text()
     sizes = {name: int(value) for name, value in re.findall(r"localparam (\w+) = (\d+);", text)}
     pixels = [int(word, 16) for word in (folder / "test_pixels.mem").read_text().split()]
-    return np.array(pixels, np.uint8).reshape(-1, sizes["HEIGHT"], sizes["WIDTH"])
+    return np.array(pixels, np.uint16 if sizes["PIXEL_BITS"] > 8 else np.uint8).reshape(
+        -1, sizes["HEIGHT"], sizes["WIDTH"]
+    )
 
 
 def check(imager, folder, lanes, stalls=(50,)):
@@ -56,11 +60,11 @@ def check(imager, folder, lanes, stalls=(50,)):
     return manifest, clocks * len(imager.patterns) / len(y)
 
 
-@pytest.mark.parametrize("lanes", [1, 16])
-def test_the_shipped_camera_at_full_size(tmp_path, lanes):
+@pytest.mark.parametrize(("lanes", "stalls"), [(1, [0]), (16, [50, 0])])  # stalls: the slow half
+def test_the_shipped_camera_at_full_size(tmp_path, lanes, stalls):
     imager = tersense.load("paper-r25")
     assert imager.phi.shape == (256, 32, 32)
-    manifest, clocks = check(imager, tmp_path / "out", lanes, stalls=(50, 0))
+    manifest, clocks = check(imager, tmp_path / "out", lanes, stalls)
     assert clocks == pytest.approx(manifest.details["clocks_per_window"], rel=0.002)
 
 
@@ -100,6 +104,36 @@ def test_patterns_of_nothing_give_zero(tmp_path, lanes):
     check(camera_of(np.zeros((3, 4, 4), np.int8), 4), tmp_path / "out", lanes)
 
 
+# m, W, S, density; options
+DEEP = {
+    "12 bits": ((16, 8, 4, 0.2), {"depth": 12}),
+    "12 bits, codes of 10": ((16, 8, 8, 0.3), {"depth": 12, "bits": 10, "lanes": 4}),
+    "16 bits, clipped codes": ((7, 9, 4, 0.3), {"depth": 16, "bits": 9, "step": 777}),
+    "9 bits, steps of a power of two": ((5, 7, 5, 0.4), {"depth": 9, "bits": 6, "step": 64}),
+    "8 bits, codes of 4": ((1, 4, 2, 1.0), {"bits": 4}),
+}
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_deep_pixels_and_codes_are_those_of_plain_integers(tmp_path, name):
+    """Also what the testbench expects is checked: sums in int64, rounded half up."""
+    geometry, options = DEEP[name]
+    imager, folder = random_camera(*geometry), tmp_path / "out"
+    depth, bits = options.get("depth", 8), options.get("bits")
+    manifest, _ = export("verilog", imager, folder, **options)
+    images = read_test(folder)
+    assert manifest.pixel_bits == depth
+    assert images.max() == 2**depth - 1
+    y = [sense_by_windows(imager.phi, imager.patterns.stride, image) for image in images]
+    expected = np.concatenate([values.transpose(1, 2, 0).ravel() for values in y])
+    if bits:
+        largest, step = 2 ** (bits - 1) - 1, manifest.details["quantizer"]["step"]
+        expected = ((2 * expected + step) // (2 * step)).clip(-largest, largest)
+    build(folder, bool(bits))
+    for seed, stall in enumerate((0, 50)):
+        np.testing.assert_array_equal(simulate(folder, stall, seed)[1], expected)
+
+
 # Whether the testbench would notice.
 
 BLOCKS, LAPPED = (3, 6, 6, 0.7), (3, 6, 2, 0.7)
@@ -107,7 +141,7 @@ FAULTS = {
     "forwarding": (BLOCKS, "lane", "repeated ? previous : loaded", "loaded"),
     "first touch": (BLOCKS, "lane", "starting <= first", "starting <= 1'b0"),
     "sign": (BLOCKS, "lane", "subtract ? negative : positive", "positive"),
-    "border": (LAPPED, "scan", "in_image ? pixel : 8'd0", "pixel"),
+    "border": (LAPPED, "scan", "in_image ? pixel : {PIXEL_BITS{1'b0}}", "pixel"),
     "window that is not there": (LAPPED, "scan", "&& window_across < ACROSS", ""),
     "window rows that take turns": (LAPPED, "scan", "turn >= b ? turn - b", "b >= 0 ? turn"),
     "held input": (LAPPED, "scan", "job_ready && pixel_last", "job_ready"),

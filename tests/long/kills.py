@@ -10,6 +10,7 @@ is allowed to end, and weights, moments and log must be those of the undisturbed
 """
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -67,7 +68,11 @@ def kill_somewhere(process: subprocess.Popen, seconds: float) -> bool:
 
 def half_written(folder: Path) -> set[Path]:
     """Return the files that safetensors is writing."""
-    return set(folder.glob(".partial-*/.tmp*"))
+    found: set[Path] = set()
+    for partial in folder.glob(".partial-*"):
+        with contextlib.suppress(FileNotFoundError):  # it was complete, and is gone
+            found |= {path for path in partial.iterdir() if path.name.startswith(".tmp")}
+    return found
 
 
 def kill_while_it_writes(process: subprocess.Popen, folder: Path, skip: int, delay: float) -> bool:

@@ -9,6 +9,7 @@ from skimage import data
 
 import tersense
 from cameras import random_camera
+from reference import sense_by_windows
 from tersense import read_measured
 from tersense.cli.program import main
 from tersense.evaluation.metrics import psnr
@@ -282,3 +283,24 @@ def test_a_table_needs_its_manifest_and_the_right_camera(camera, capsys, tmp_pat
     arguments = ["--manifest", str(tmp_path / "manifest.json"), "--size", "34x21", "-o", out]
     assert main(["reconstruct", str(tmp_path / "table.npy"), "-m", "paper-r25", *arguments]) == 2
     assert "use the model that sensed them" in capsys.readouterr().err
+
+
+def test_deep_pixels_and_codes_are_read_as_measurements_of_an_8_bit_image(tmp_path, rng, refused):
+    imager, size = random_camera(6, 8, 4), (21, 34)
+    image = rng.integers(0, 4096, size)
+    manifest, _ = export("c", imager, tmp_path / "c", depth=12, bits=9)
+    step = manifest.details["quantizer"]["step"]
+    exact = sense_by_windows(imager.phi, 4, image)
+    np.save(tmp_path / "codes.npy", as_windows((2 * exact + step) // (2 * step)))
+    y = read_measured(tmp_path / "codes.npy", tmp_path / "c/manifest.json", size)
+    assert np.abs(np.asarray(y.values) * 4095 / 255 - exact).max() <= step / 2 + 1e-6
+    export("c", imager, tmp_path / "whole", depth=12)
+    np.save(tmp_path / "sums.npy", as_windows(exact))
+    y = read_measured(tmp_path / "sums.npy", tmp_path / "whole/manifest.json", size)
+    np.testing.assert_allclose(np.asarray(y.values), exact * 255 / 4095)
+    content = json.loads((tmp_path / "c/manifest.json").read_text())
+    for quantizer in ({"step": 0}, {"step": "big"}, [], {}):
+        content["details"]["quantizer"] = quantizer
+        (tmp_path / "manifest.json").write_text(json.dumps(content))
+        with refused("usable step"):
+            read_measured(tmp_path / "codes.npy", tmp_path / "manifest.json", size)

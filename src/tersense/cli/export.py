@@ -13,6 +13,21 @@ from tersense.cli.options import ModelOption, RateOption, load_model, out_option
 export_app = typer.Typer(help="Write a camera out for hardware and other runtimes.")
 
 OutOption = Annotated[Path, out_option("DIR", "A new or empty folder.")]
+PixelDepthOption = Annotated[
+    int, typer.Option("--depth", metavar="D", help="Bits per pixel, from 8 to 16.")
+]
+CodeBitsOption = Annotated[
+    int | None,
+    typer.Option("--bits", metavar="B", help="Round measurements to codes of B bits, 2 to 32."),
+]
+StepOption = Annotated[
+    int | None,
+    typer.Option(
+        "--step",
+        metavar="N",
+        help="What one unit of a code stands for. Default: the least that clips nothing.",
+    ),
+]
 
 
 def run_export(kind: str, model: str, rate: float | None, out: Path, **options: Any) -> None:
@@ -26,7 +41,7 @@ def run_export(kind: str, model: str, rate: float | None, out: Path, **options: 
     show_table(f"{imager.name} as {kind}", COST_HEAD, cost_rows(imager.patterns))
     if facts:
         show_facts("This export", facts)
-    say(f"{out} holds {len(manifest.files) + 1} files; manifest.json describes them")
+    say(f"{out} holds {len(manifest.files) + 1} files; README.md tells how to go on")
 
 
 @export_app.command("verilog")
@@ -41,21 +56,34 @@ def export_verilog(
         int, typer.Option("--width", metavar="N", help="Of the images; a parameter, as height.")
     ] = 640,
     height: Annotated[int, typer.Option("--height", metavar="N", help="Of the images.")] = 480,
+    depth: PixelDepthOption = 8,
+    bits: CodeBitsOption = None,
+    step: StepOption = None,
 ) -> None:
-    """Write a synthesizable encoder in Verilog-2005, its program memory and a testbench.
+    """Write a synthesizable encoder in Verilog-2005, its program memory and testbenches.
 
-    Example: tersense export verilog -m paper-r25 -o encoder --lanes 4
+    Example: tersense export verilog -m paper-r25 -o encoder --lanes 4 --depth 12
     """
-    run_export("verilog", model, rate, out, lanes=lanes, width=width, height=height)
+    run_export(
+        "verilog", model, rate, out, lanes=lanes, width=width, height=height, depth=depth,
+        bits=bits, step=step,
+    )  # fmt: skip
 
 
 @export_app.command("c")
-def export_c(out: OutOption, model: ModelOption = "default", rate: RateOption = None) -> None:
+def export_c(
+    out: OutOption,
+    model: ModelOption = "default",
+    rate: RateOption = None,
+    depth: PixelDepthOption = 8,
+    bits: CodeBitsOption = None,
+    step: StepOption = None,
+) -> None:
     """Write an encoder in freestanding C99, its tables, and a program that tries it.
 
-    Example: tersense export c -m paper-r25 -o firmware
+    Example: tersense export c -m paper-r25 -o firmware --depth 12 --bits 10
     """
-    run_export("c", model, rate, out)
+    run_export("c", model, rate, out, depth=depth, bits=bits, step=step)
 
 
 @export_app.command("matrix")

@@ -1,7 +1,8 @@
 """What every export is: artifacts, test vectors and a manifest, in one folder.
 
-An export is a folder: the artifacts of its kind, test vectors, and `manifest.json`, which says
-what the numbers mean and guards every file with a checksum. A kind is a module of this package
+An export is a folder: the artifacts of its kind, test vectors, `README.md`, which tells an engineer
+how to go on, and `manifest.json`, which says what the numbers mean and guards every file with a
+checksum. A kind is a module of this package
 with a function `write`; nothing is imported before it is asked for.
 
     Imager ──write()──▶ artifacts ┐
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tersense.errors import TersenseError
+from tersense.export.arithmetic import LEAST_DEPTH, accumulator_bits, check_depth
+from tersense.export.guide import write_readme
 from tersense.export.test_vectors import Vectors, make_vectors
 from tersense.io.files import folder_written_whole
 from tersense.measurements.manifest import Manifest, fingerprints
@@ -36,10 +39,12 @@ class Outcome:
     Args:
         details: What belongs to this kind alone, for the manifest; anything that JSON can hold.
         facts: Names and values to print.
+        guide: What README.md tells about this kind, in Markdown.
     """
 
     details: dict[str, Any] = field(default_factory=dict)
     facts: dict[str, str] = field(default_factory=dict)
+    guide: str = ""
 
 
 class Writer(Protocol):
@@ -66,22 +71,27 @@ def export(
         kind: One of `KINDS`.
         imager: The camera.
         folder: A folder that does not exist yet, or is empty.
-        options: The kind's own settings.
+        options: The kind's own settings. `depth`, the bits per pixel, also makes the test vectors.
 
     Returns:
         The manifest as it was written, and the kind's own names and values to print.
     """
     writer = find_writer(kind)
+    depth = options.get("depth", LEAST_DEPTH)
+    check_depth(imager.patterns, depth)
     with folder_written_whole(folder) as partial:
-        vectors = make_vectors(imager.patterns)
+        vectors = make_vectors(imager.patterns, depth)
         vectors.save(partial / "vectors")
         outcome = writer(imager, vectors, partial, **options)
-        manifest = describe_export(kind, imager, partial, outcome.details)
+        write_readme(partial, kind, imager, depth, outcome.guide)
+        manifest = describe_export(kind, imager, partial, outcome.details, depth)
         manifest.write(partial)
     return manifest, outcome.facts
 
 
-def describe_export(kind: str, imager: Imager, folder: Path, details: dict[str, Any]) -> Manifest:
+def describe_export(
+    kind: str, imager: Imager, folder: Path, details: dict[str, Any], depth: int = LEAST_DEPTH
+) -> Manifest:
     """Return the manifest of a camera and of the files in a folder."""
     patterns = imager.patterns
     plus, minus = patterns.signs_per_row
@@ -96,11 +106,12 @@ def describe_export(kind: str, imager: Imager, folder: Path, details: dict[str, 
         rate=patterns.rate,
         nonzeros=patterns.nonzeros,
         nonzeros_per_pattern=(int(counts.min()), int(counts.max())),
-        accumulator_bits=patterns.accumulator_bits,
+        accumulator_bits=accumulator_bits(patterns, depth),
         mean=imager.mean,
         std=imager.std,
         alpha=tuple(float(value) for value in imager.operator.alpha),
         phi=patterns.hash,
         files=fingerprints(folder),
         details=details,
+        pixel_bits=depth,
     )

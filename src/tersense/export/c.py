@@ -2,7 +2,7 @@
 
 The code is the same for every camera and lies in `firmware/`; the tables and the test vectors are
 written here. Φ is stored by columns: for every pixel the rows that add it and those that subtract
-it. So a pixel is looked at once, when it arrives, and a window need not be kept.
+it. So a pixel is looked at once, when it arrives, and neither a window nor a line need be kept.
 """
 
 import shutil
@@ -14,42 +14,90 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tersense.export.arithmetic import LEAST_DEPTH, Quantizer, accumulator_bits, make_quantizer
 from tersense.export.base import Outcome
-from tersense.export.test_vectors import Vectors
+from tersense.export.guide import fill_guide
+from tersense.export.test_vectors import Vectors, cut_windows, make_test_images, measure
 from tersense.models.imager import Imager
 from tersense.sensing.geometry import Geometry
 from tersense.sensing.patterns import Patterns
 
 _SOURCES = Path(__file__).parent / "firmware"
+_WIDTH = 640  # of the image that the figures of RAM are told for
 
 
-def write(imager: Imager, vectors: Vectors, folder: Path) -> Outcome:
-    """Write the encoder, its tables, and a program that tries it."""
+def write(
+    imager: Imager,
+    vectors: Vectors,
+    folder: Path,
+    *,
+    depth: int = LEAST_DEPTH,
+    bits: int | None = None,
+    step: int | None = None,
+) -> Outcome:
+    """Write the encoder, its tables, and a program that tries it.
+
+    Args:
+        imager: The camera.
+        vectors: Its test vectors.
+        folder: Where the files go.
+        depth: Bits per pixel, 8 to 16.
+        bits: Of the codes that measurements are rounded to; None for exact ones only.
+        step: What one unit of a code stands for; None for the smallest that clips nothing.
+    """
     patterns = imager.patterns
+    quantizer = make_quantizer(patterns, depth, bits, step)
     for source in sorted(_SOURCES.iterdir()):
         shutil.copyfile(source, folder / source.name)
     few = vectors.short()
+    picture = make_test_images(patterns, vectors, depth)[0]
     texts = {
-        "tables.h": _tables_header(patterns),
+        "tables.h": _tables_header(patterns, depth, quantizer),
         "tables.c": _tables(patterns),
-        "vectors.c": _vectors(few),
+        "vectors.c": _vectors(patterns, few, picture, quantizer),
     }
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="ascii", newline="\n")
-    counts, rows = columns(patterns)
-    value = patterns.measurement_dtype
-    details = {
+    tables = sum(table.nbytes for table in (*columns(patterns), _line_starts(patterns)))
+    value = np.dtype(_value_type(patterns, depth))
+    details: dict[str, Any] = {
         "language": "C99, freestanding",
-        "table_bytes": counts.nbytes + rows.nbytes,
+        "table_bytes": tables,
         "measurement_bits": 8 * value.itemsize,
         "vectors": len(few),
     }
+    if quantizer:
+        details["quantizer"] = {"bits": quantizer.bits, "step": quantizer.step}
+    geometry = Geometry(patterns.window, patterns.stride)
+    across = geometry.grid(1, _WIDTH)[1]
+    stripe = across * geometry.cells * len(patterns) * value.itemsize
     facts = {
-        "tables in flash": f"{(counts.nbytes + rows.nbytes) / 1024:.2f} KiB",
+        "tables in flash": f"{tables / 1024:.2f} KiB",
         "RAM": f"{value.itemsize * len(patterns)} bytes of measurements; pixels need not be kept",
+        "RAM, line by line": f"{stripe:,} bytes for images {_WIDTH} pixels wide",
+        **({"codes": str(quantizer)} if quantizer else {}),
         "try it": "make test, make cortex-m4",
     }
-    return Outcome(details, facts)
+    code = "`tersense_quantize(y)` | the code of a measurement"
+    span = (patterns.window - geometry.offset) - 1
+    numbers = {
+        "depth": depth,
+        "white": 2**depth - 1,
+        "window": patterns.window,
+        "rows": len(patterns),
+        "across": across,
+        "stripe": f"{stripe:,}",
+        "sample": _sample_type(depth),
+        "value": f"{value.name}_t",
+        "quantizer_row": f"| {code}: {quantizer}, half rounded up |\n" if quantizer else "",
+        "first_line": span,
+        "second_line": span + patterns.stride,
+        "table_bytes": f"{tables:,}",
+        "window_bytes": value.itemsize * len(patterns),
+        "additions": f"{patterns.nonzeros:,}",
+    }
+    guide = fill_guide("c", numbers)
+    return Outcome(details, facts, guide)
 
 
 def columns(patterns: Patterns) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -66,8 +114,24 @@ def columns(patterns: Patterns) -> tuple[NDArray[Any], NDArray[Any]]:
     return counts.astype(np.min_scalar_type(counts.max())), np.concatenate(rows).astype(row_type)
 
 
-def _tables_header(patterns: Patterns) -> str:
+def _line_starts(patterns: Patterns) -> NDArray[Any]:
+    """Return where in the list of rows each line of a window begins, (B,)."""
+    per_line = np.count_nonzero(patterns.phi, axis=(0, 2))
+    starts = np.cumsum([0, *per_line[:-1]])
+    return starts.astype(np.min_scalar_type(int(starts[-1])))
+
+
+def _sample_type(depth: int) -> str:
+    return "uint8_t" if depth == LEAST_DEPTH else "uint16_t"
+
+
+def _value_type(patterns: Patterns, depth: int) -> str:
+    return "int16" if accumulator_bits(patterns, depth) <= 16 else "int32"
+
+
+def _tables_header(patterns: Patterns, depth: int, quantizer: Quantizer | None) -> str:
     counts, rows = columns(patterns)
+    starts = _line_starts(patterns)
     geometry = Geometry(patterns.window, patterns.stride)
     return f"""\
 /* The camera {patterns.hash}: its sizes and tables. */
@@ -80,20 +144,42 @@ def _tables_header(patterns: Patterns) -> str:
 #define TERSENSE_STRIDE {geometry.stride}
 #define TERSENSE_OFFSET {geometry.offset}
 #define TERSENSE_ROWS {len(patterns)}
+#define TERSENSE_DEPTH {depth}
 
+typedef {_sample_type(depth)} tersense_sample;
 typedef {_c_type(counts.dtype)} tersense_count;
 typedef {_c_type(rows.dtype)} tersense_row;
-typedef {_c_type(patterns.measurement_dtype)} tersense_value;
+typedef {_value_type(patterns, depth)}_t tersense_value;
 
 extern const tersense_count tersense_counts[{counts.size}];
 extern const tersense_row tersense_rows[{max(1, rows.size)}];
-
+extern const {_c_type(starts.dtype)} tersense_lines[{starts.size}];
+{quantizer_header(quantizer) if quantizer else ""}
 #endif
+"""
+
+
+def quantizer_header(quantizer: Quantizer) -> str:
+    """Return the constants of the quantizer; the dividend is unsigned and holds every sum."""
+    width = 64 if quantizer.dividend_bits > 32 else 32
+    code = next(size for size in (8, 16, 32) if quantizer.bits <= size)
+    return f"""
+/* Codes: see tersense_quantize. */
+#define TERSENSE_CODE_BITS {quantizer.bits}
+#define TERSENSE_STEP UINT{width}_C({quantizer.step})
+#define TERSENSE_LOW ({_c_number(quantizer.low)})
+#define TERSENSE_HIGH {quantizer.high}
+#define TERSENSE_BIAS UINT{width}_C({quantizer.bias})
+#define TERSENSE_ZERO {quantizer.zero}
+
+typedef uint{width}_t tersense_dividend;
+typedef int{code}_t tersense_code;
 """
 
 
 def _tables(patterns: Patterns) -> str:
     counts, rows = columns(patterns)
+    starts = _line_starts(patterns)
     return f"""\
 #include "tables.h"
 
@@ -104,22 +190,40 @@ const tersense_count tersense_counts[{counts.size}] = {{
 const tersense_row tersense_rows[{max(1, rows.size)}] = {{
 {_numbers(rows if rows.size else [0])}
 }};
+
+const {_c_type(starts.dtype)} tersense_lines[{starts.size}] = {{
+{_numbers(starts)}
+}};
 """
 
 
-def _vectors(vectors: Vectors) -> str:
-    entries = [
-        f'{{"{name}",\n{{\n{_numbers(pixels.flat)}\n}},\n{{\n{_numbers(y)}\n}}}}'
-        for name, pixels, y in zip(vectors.names, vectors.pixels, vectors.measurements, strict=True)
-    ]
-    listed = ",\n".join(entries)
+def _vectors(
+    patterns: Patterns, vectors: Vectors, picture: NDArray[Any], quantizer: Quantizer | None
+) -> str:
+    geometry = Geometry(patterns.window, patterns.stride)
+    entries = []
+    for name, pixels, y in zip(vectors.names, vectors.pixels, vectors.measurements, strict=True):
+        lists = [pixels.flat, y, *([quantizer.codes(y)] if quantizer else [])]
+        listed = ",\n".join(f"{{\n{_numbers(values)}\n}}" for values in lists)
+        entries.append(f'{{"{name}",\n{listed}}}')
+    joined = ",\n".join(entries)
     return f"""\
 #include "vectors.h"
 
 const unsigned vector_count = {len(vectors)}u;
 
 const test_vector vectors[] = {{
-{listed}
+{joined}
+}};
+
+const unsigned picture_width = {picture.shape[1]}u, picture_height = {picture.shape[0]}u;
+
+const tersense_sample picture[] = {{
+{_numbers(picture.flat)}
+}};
+
+const tersense_value picture_y[] = {{
+{_numbers(measure(patterns, cut_windows(geometry, picture)).flat)}
 }};
 """
 
@@ -128,5 +232,11 @@ def _c_type(dtype: np.dtype[Any]) -> str:
     return f"{dtype.name}_t"
 
 
+def _c_number(value: int) -> str:
+    """Write a number as an int: -2147483648 is none, but minus a number too large for one."""
+    return "-2147483647 - 1" if value == -(2**31) else str(value)
+
+
 def _numbers(values: Iterable[Any]) -> str:
-    return fill(", ".join(map(str, values)), 96, initial_indent="    ", subsequent_indent="    ")
+    listed = ", ".join(_c_number(int(value)) for value in values)
+    return fill(listed, 96, initial_indent="    ", subsequent_indent="    ")

@@ -22,6 +22,7 @@ from PIL import Image
 
 from tersense.errors import TersenseError
 from tersense.export.base import Outcome
+from tersense.export.guide import fill_guide, quoted_name
 from tersense.export.test_vectors import Vectors
 from tersense.measurements.exposures import Plan, make_plan
 from tersense.models.imager import Imager
@@ -68,7 +69,8 @@ def write(
     np.savez_compressed(folder / "plan.npz", allow_pickle=False, **tables)
     described = _describe(plan, formats, planes)
     (folder / "plan.json").write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
-    return Outcome({"plan": plan.as_dict()}, _facts(plan, imager))
+    facts = _facts(plan, imager)
+    return Outcome({"plan": plan.as_dict()}, facts, _guide(plan, imager, facts, formats, planes))
 
 
 def _check(plan: Plan, formats: Sequence[str], planes: str, folder: Path) -> None:
@@ -153,6 +155,46 @@ def _describe(plan: Plan, formats: Sequence[str], planes: str) -> dict[str, obje
         "formats": list(formats),
         "bits of a bitmap": order if "bitmaps" in formats else [],
     }
+
+
+_CAMERAS = {
+    "array": "one detector for each window of a set",
+    "single": "one detector for everything",
+}
+_FORMAT_TEXTS = {
+    "png": "`png/frame-00000.png` …: a 1-bit image for each exposure, white is on",
+    "bits": "`frames.bits`: all frames, {row} bytes a row of mirrors, the first mirror in the "
+    "highest bit, rows from top to bottom",
+    "npy": "`frames.npy`: ({exposures}, {down}, {across}) uint8, 1 is on",
+    "bitmaps": "`bitmaps/frames-0000.bmp` …: 24 exposures in the bits of an RGB bitmap, in the "
+    "order {order}",
+}
+
+
+def _guide(
+    plan: Plan, imager: Imager, facts: dict[str, str], formats: Sequence[str], planes: str
+) -> str:
+    """Return what README.md tells."""
+    numbers = {
+        "row": -(-plan.mirrors_across // 8),
+        "exposures": plan.exposures,
+        "down": plan.mirrors_down,
+        "across": plan.mirrors_across,
+        "order": ", ".join(f"{color}0 … {color}7" for color in planes),
+    }
+    values = plan.as_dict() | {
+        "quoted": quoted_name(imager),
+        "camera_text": _CAMERAS[plan.camera],
+        "top": plan.origin[0],
+        "left": plan.origin[1],
+        "exposures": f"{plan.exposures:,}",
+        "sets": len(plan.sets),
+        "detectors": plan.detectors,
+        "lit": facts["lit mirrors"],
+        "controller": facts["controller"],
+        "formats": "\n".join(f"- {_FORMAT_TEXTS[name].format(**numbers)}" for name in formats),
+    }
+    return fill_guide("patterns", values)
 
 
 def _facts(plan: Plan, imager: Imager) -> dict[str, str]:

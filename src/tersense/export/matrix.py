@@ -6,6 +6,7 @@ import numpy as np
 
 from tersense.errors import TersenseError, install_hint
 from tersense.export.base import Outcome
+from tersense.export.guide import fill_guide
 from tersense.export.test_vectors import Vectors
 from tersense.io.figures import draw_pattern_sheet, draw_sheet
 from tersense.io.images import write_image
@@ -42,4 +43,14 @@ def write(imager: Imager, vectors: Vectors, folder: Path) -> Outcome:
         "phi.mat": "phi m×B² as in the CSV, patterns B×B×m, alpha, stride, mean, std",
         "patterns.png": "every pattern, in the order of the rows",
     }
-    return Outcome(shapes, shapes)
+    values = {
+        "rows": len(phi),
+        "window": patterns.window,
+        "pixels": patterns.window**2,
+        "stride": patterns.stride,
+        "offset": imager.geometry.offset,
+        "mean": f"{imager.mean:.6g}",
+        "std": f"{imager.std:.6g}",
+        "nonzeros": f"{patterns.nonzeros:,}",
+    }
+    return Outcome(shapes, shapes, fill_guide("matrix", values))

@@ -171,6 +171,12 @@ def write_mem(path: Path, words: Iterable[int], bits: int) -> None:
     path.write_text("\n".join(_hexadecimal(words, bits)) + "\n", encoding="ascii")
 
 
+def write_sizes(path: Path, sizes: dict[str, int]) -> None:
+    """Write numbers that a testbench includes."""
+    lines = [f"localparam {name} = {value};\n" for name, value in sizes.items()]
+    path.write_text("".join(lines), encoding="ascii")
+
+
 def write_rom(folder: Path, name: str, words: list[int], bits: int) -> None:
     """Write the contents of a ROM as `.mem`, as `.coe` (Xilinx) and as `.mif` (Intel)."""
     write_mem(folder / f"{name}.mem", words, bits)

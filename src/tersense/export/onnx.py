@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from tersense.errors import TersenseError, install_hint, one_line
 from tersense.export.base import Outcome
+from tersense.export.guide import fill_guide
 from tersense.export.test_vectors import Vectors, photograph
 from tersense.models.imager import Imager
 from tersense.sensing.geometry import Geometry
@@ -67,7 +68,18 @@ def write(imager: Imager, vectors: Vectors, folder: Path) -> Outcome:
         "sensor": "equal to torch, every measurement",
         "reconstructor": f"differs from torch by {difference:.2g} of a pixel's value at most",
     }
-    return Outcome(details, facts)
+    values = {
+        "rows": len(imager.patterns),
+        "stride": imager.geometry.stride,
+        "opset": OPSET,
+        "runtime": runtime,
+        "sizes": checked,
+        "difference": f"{difference:.2g}",
+        "sensor_bytes": f"{(folder / _SENSOR).stat().st_size:,}",
+        "reconstructor_bytes": f"{(folder / _RECONSTRUCTOR).stat().st_size:,}",
+        "weights": f"{imager.parameters:,}",
+    }
+    return Outcome(details, facts, fill_guide("onnx", values))
 
 
 def sensor_model(patterns: Patterns) -> "onnx.ModelProto":

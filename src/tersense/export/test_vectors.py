@@ -1,17 +1,19 @@
 """Test vectors: windows and the measurements that every implementation must give for them.
 
 Real windows are those of the photograph that comes with the package, at its border too. The worst
-cases drive the accumulators to their ends: a window that is 255 where a pattern has +1 and 0
+cases drive the accumulators to their ends: a window that is white where a pattern has +1 and black
 elsewhere gives the largest measurement that this pattern can give, and the other way round.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from tersense.export.arithmetic import Pixels, deepen
 from tersense.io.images import PHOTOGRAPH, ImageArray, read_gray
 from tersense.sensing.geometry import Geometry
 from tersense.sensing.patterns import Patterns
@@ -25,12 +27,12 @@ class Vectors:
 
     Args:
         names: What each window is: `real …`, `all 0`, `all 255`, `row … highest`, `row … lowest`.
-        pixels: (N, B, B) uint8.
+        pixels: (N, B, B), uint8, or uint16 where pixels have more than 8 bits.
         measurements: (N, m) int32, exact.
     """
 
     names: tuple[str, ...]
-    pixels: NDArray[np.uint8]
+    pixels: Pixels
     measurements: NDArray[np.int32]
 
     def __len__(self) -> int:
@@ -55,16 +57,17 @@ class Vectors:
         (folder / "names.txt").write_text("\n".join(self.names) + "\n", encoding="utf-8")
 
 
-def make_vectors(patterns: Patterns) -> Vectors:
+def make_vectors(patterns: Patterns, depth: int = 8) -> Vectors:
     """Cut real windows and build the worst cases, with the measurements of all."""
-    real, places = _real_windows(Geometry(patterns.window, patterns.stride))
-    side = patterns.window
-    flat = np.stack([np.full((side, side), value, np.uint8) for value in (0, 255)])
-    highest = np.where(patterns.phi > 0, 255, 0).astype(np.uint8)
-    lowest = np.where(patterns.phi < 0, 255, 0).astype(np.uint8)
+    shallow, places = _real_windows(Geometry(patterns.window, patterns.stride))
+    real, white = deepen(shallow, depth), 2**depth - 1
+    side, kind = patterns.window, real.dtype
+    flat = np.stack([np.full((side, side), value, kind) for value in (0, white)])
+    highest = np.where(patterns.phi > 0, white, 0).astype(kind)
+    lowest = np.where(patterns.phi < 0, white, 0).astype(kind)
     names = (
         *(f"real {i},{j}" for i, j in places),
-        *("all 0", "all 255"),
+        *("all 0", f"all {white}"),
         *(f"row {row} highest" for row in range(len(patterns))),
         *(f"row {row} lowest" for row in range(len(patterns))),
     )
@@ -72,7 +75,7 @@ def make_vectors(patterns: Patterns) -> Vectors:
     return Vectors(names, pixels, measure(patterns, pixels))
 
 
-def measure(patterns: Patterns, windows: NDArray[np.uint8]) -> NDArray[np.int32]:
+def measure(patterns: Patterns, windows: Pixels) -> NDArray[np.int32]:
     """Return Φ times windows (…, B, B), (…, m), as an integer product and nothing else."""
     phi = patterns.phi.reshape(len(patterns), -1).astype(np.int32)
     return windows.reshape(*windows.shape[:-2], -1).astype(np.int32) @ phi.T
@@ -87,13 +90,36 @@ def photograph(height: int, width: int) -> ImageArray:
     return np.ascontiguousarray(whole[top : top + height, left : left + width])
 
 
-def cut_windows(geometry: Geometry, image: ImageArray) -> NDArray[np.uint8]:
+def cut_windows(geometry: Geometry, image: Pixels) -> Pixels:
     """Return all windows (h, w, B, B) of an image (H, W), zeros where it has no pixels."""
     left, right, top, bottom = geometry.padding(*image.shape)
     extended = np.pad(image, ((top, max(0, bottom)), (left, max(0, right))))
-    every = sliding_window_view(extended, (geometry.window, geometry.window))
+    every: Pixels = sliding_window_view(extended, (geometry.window, geometry.window))
     h, w = geometry.grid(*image.shape)
     return every[:: geometry.stride, :: geometry.stride][:h, :w]
+
+
+def make_test_images(patterns: Patterns, vectors: Vectors, depth: int = 8) -> Pixels:
+    """Return images (N, H, W): a photograph, the worst cases in it, all white and all black.
+
+    They are a little larger than one window, and no multiple of the stride.
+    """
+    geometry = Geometry(patterns.window, patterns.stride)
+    B, S = geometry.window, geometry.stride
+    begin = -geometry.offset % S  # of the first window that is whole
+    background = deepen(photograph(begin + B + S - 1, begin + B + S // 2), depth)
+    short = vectors.short()
+    images: list[NDArray[Any]] = [background]
+    for name, window in zip(short.names, short.pixels, strict=True):
+        if name.startswith("row"):
+            image = background.copy()
+            image[begin : begin + B, begin : begin + B] = window
+            images.append(image)
+    for value in (2**depth - 1, 0):
+        image = background.copy()
+        image[:] = value
+        images.append(image)
+    return np.stack(images)
 
 
 def _real_windows(geometry: Geometry) -> tuple[NDArray[np.uint8], list[tuple[int, int]]]:

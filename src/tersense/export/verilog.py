@@ -1,7 +1,8 @@
-"""The camera as synthesizable Verilog-2005, with its program and a testbench.
+"""The camera as synthesizable Verilog-2005, with its program and testbenches.
 
 The sources in `rtl/` are the same for every camera; what depends on it are the contents of the
-memories (`tersense.export.microcode`) and the parameters that the small module `encoder` sets.
+memories (`tersense.export.microcode`) and the parameters that the small modules `encoder` and
+`encoder_axis` set.
 """
 
 import shutil
@@ -13,16 +14,37 @@ import numpy as np
 
 from tersense import __version__
 from tersense.errors import TersenseError
+from tersense.export.arithmetic import (
+    LEAST_DEPTH,
+    Pixels,
+    Quantizer,
+    accumulator_bits,
+    make_quantizer,
+)
 from tersense.export.base import Outcome
-from tersense.export.microcode import Program, bits_for, compile_program, write_mem, write_rom
-from tersense.export.test_vectors import Vectors, cut_windows, measure, photograph
-from tersense.io.images import ImageArray
+from tersense.export.guide import fill_guide
+from tersense.export.microcode import (
+    Program,
+    bits_for,
+    compile_program,
+    write_mem,
+    write_rom,
+    write_sizes,
+)
+from tersense.export.stream import make_stream, write_stream
+from tersense.export.test_vectors import (
+    Vectors,
+    cut_windows,
+    make_test_images,
+    measure,
+)
 from tersense.models.imager import Imager
 from tersense.sensing.geometry import Geometry
 from tersense.sensing.patterns import Patterns
 
 RTL = Path(__file__).parent / "rtl"
 READ_OUT_CLOCKS = 5  # of a window, besides one a measurement
+QUANTIZER_CLOCKS = 3  # from a measurement to its code
 _LARGEST_SIDE = 2**15
 
 
@@ -34,8 +56,11 @@ def write(
     lanes: int = 1,
     width: int = 640,
     height: int = 480,
+    depth: int = LEAST_DEPTH,
+    bits: int | None = None,
+    step: int | None = None,
 ) -> Outcome:
-    """Write sources, memories and testbench.
+    """Write sources, memories and testbenches.
 
     Args:
         imager: The camera.
@@ -44,29 +69,60 @@ def write(
         lanes: Adders side by side; a power of two.
         width: Of the images that the encoder is set up for, in pixels.
         height: The same, downwards.
+        depth: Bits per pixel, 8 to 16.
+        bits: Of the codes that measurements are rounded to; None for exact ones.
+        step: What one unit of a code stands for; None for the smallest that clips nothing.
     """
     if not (1 <= width <= _LARGEST_SIDE and 1 <= height <= _LARGEST_SIDE):
         raise TersenseError(
             f"image sides must be from 1 to {_LARGEST_SIDE} pixels, got {width}×{height}"
         )
     patterns = imager.patterns
+    quantizer = make_quantizer(patterns, depth, bits, step)
     program = compile_program(patterns, lanes)
     for name, memory in program.memories.items():
         write_rom(folder, name, memory.words, memory.bits)
-    for source in RTL.glob("*.v"):
-        shutil.copyfile(source, folder / source.name)
-    _write_encoder(folder / "encoder.v", imager, program, width, height)
+    _copy_sources(RTL, folder)
+    if not quantizer:
+        (folder / "tersense_quantizer.v").unlink()
+    _copy_sources(RTL / "axis", folder / "axis")
+    values = _values(imager, program, width, height, depth, quantizer)
+    for source in RTL.rglob("*.template"):
+        text = Template(source.read_text(encoding="ascii")).substitute(values)
+        path = folder / source.relative_to(RTL).with_suffix("")
+        path.write_text(text, encoding="ascii")
     clocks = program.clocks + len(patterns) + READ_OUT_CLOCKS
-    write_test(folder, patterns, make_test_images(patterns, vectors), clocks)
-    details = _details(patterns, program, clocks, width, height)
-    return Outcome(details, _facts(details))
+    images = make_test_images(patterns, vectors, depth)
+    write_test(folder, patterns, images, clocks, depth, quantizer)
+    stream = make_stream(patterns, images[:1], depth)
+    write_stream(folder / "axis", stream, patterns, clocks, depth, quantizer)
+    details = _details(patterns, program, clocks, width, height, depth)
+    if quantizer:
+        details["quantizer"] = {"bits": quantizer.bits, "step": quantizer.step}
+    guide = fill_guide("verilog", values | _figures(details, program, values, quantizer))
+    return Outcome(details, _facts(details, quantizer), guide)
 
 
-def _write_encoder(path: Path, imager: Imager, program: Program, width: int, height: int) -> None:
-    """Write the module that sets the parameters of this camera."""
+def _copy_sources(source: Path, folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    for path in source.glob("*.v"):
+        shutil.copyfile(path, folder / path.name)
+
+
+def _values(
+    imager: Imager,
+    program: Program,
+    width: int,
+    height: int,
+    depth: int,
+    quantizer: Quantizer | None,
+) -> dict[str, Any]:
+    """Return what the modules of this camera are made of."""
     patterns = imager.patterns
-    template = Template((RTL / "encoder.v.template").read_text(encoding="ascii"))
-    values = {
+    acc_bits = accumulator_bits(patterns, depth)
+    y_bits = quantizer.bits if quantizer else acc_bits
+    in_bits, out_bits = -(-depth // 8) * 8, -(-y_bits // 8) * 8
+    return {
         "model": " ".join(imager.name.encode("ascii", "replace").decode().split()),
         "version": __version__,
         "phi": patterns.hash,
@@ -75,41 +131,76 @@ def _write_encoder(path: Path, imager: Imager, program: Program, width: int, hei
         "window": patterns.window,
         "stride": patterns.stride,
         "measurements": len(patterns),
-        "acc_bits": patterns.accumulator_bits,
-        "top_bit": patterns.accumulator_bits - 1,
+        "depth": depth,
+        "pixel_top": depth - 1,
+        "pixel_bits": f"        .PIXEL_BITS({depth}),\n" if depth > LEAST_DEPTH else "",
+        "acc_bits": acc_bits,
+        "y_bits": y_bits,
+        "y_top": y_bits - 1,
+        "in_bits": in_bits,
+        "in_top": in_bits - 1,
+        "out_bits": out_bits,
+        "out_top": out_bits - 1,
         "lanes": program.lanes,
         "steps": len(program.steps.words),
         "count_bits": program.count_bits,
+        "exact": "sum" if quantizer else "y",
+        "wires": _WIRES.format(acc_bits - 1) if quantizer else "",
+        "quantizer": quantizer_instance(quantizer, acc_bits) if quantizer else "",
     }
-    path.write_text(template.substitute(values), encoding="ascii")
 
 
-def make_test_images(patterns: Patterns, vectors: Vectors) -> ImageArray:
-    """Return images (N, H, W): a photograph, the worst cases in it, all 0 and all 255.
-
-    They are a little larger than one window, and no multiple of the stride.
-    """
-    geometry = Geometry(patterns.window, patterns.stride)
-    B, S = geometry.window, geometry.stride
-    begin = -geometry.offset % S  # of the first window that is whole
-    background = photograph(begin + B + S - 1, begin + B + S // 2)
-    short = vectors.short()
-    images = [background]
-    for name, window in zip(short.names, short.pixels, strict=True):
-        if name.startswith("row"):
-            image = background.copy()
-            image[begin : begin + B, begin : begin + B] = window
-            images.append(image)
-    return np.stack([*images, np.full_like(background, 255), np.zeros_like(background)])
+_WIRES = "    wire sum_valid, sum_ready, sum_last;\n    wire [{}:0] sum;\n\n"
 
 
-def write_test(folder: Path, patterns: Patterns, images: ImageArray, clocks: int) -> None:
+def quantizer_instance(quantizer: Quantizer, acc_bits: int) -> str:
+    """Return the quantizer as the encoder holds it."""
+    factor, shift = quantizer.reciprocal
+    low, sign = abs(quantizer.low), "-" if quantizer.low < 0 else ""
+    return f"""
+    // Codes: clip(floor(y/{quantizer.step} + 1/2), +-{quantizer.largest_code}).
+    tersense_quantizer #(
+        .ACC_BITS({acc_bits}),
+        .CODE_BITS({quantizer.bits}),
+        .LOW({sign}32'd{low}),
+        .HIGH(32'd{quantizer.high}),
+        .BIAS(33'd{quantizer.bias}),
+        .SUM_BITS({quantizer.dividend_bits}),
+        .FACTOR_BITS({factor.bit_length()}),
+        .FACTOR({factor.bit_length()}'d{factor}),
+        .SHIFT({shift}),
+        .ZERO(32'd{quantizer.zero})
+    ) quantizer (
+        .clk(clk),
+        .rst(rst),
+        .y_valid(sum_valid),
+        .y_ready(sum_ready),
+        .y(sum),
+        .y_last(sum_last),
+        .code_valid(y_valid),
+        .code_ready(y_ready),
+        .code(y),
+        .code_last(y_last)
+    );
+"""
+
+
+def write_test(
+    folder: Path,
+    patterns: Patterns,
+    images: Pixels,
+    clocks: int,
+    depth: int = LEAST_DEPTH,
+    quantizer: Quantizer | None = None,
+) -> None:
     """Write what the testbench reads: pixels, measurements and their numbers."""
-    bits = patterns.accumulator_bits
+    bits = quantizer.bits if quantizer else accumulator_bits(patterns, depth)
     geometry = Geometry(patterns.window, patterns.stride)
     results = [measure(patterns, cut_windows(geometry, image)) for image in images]
     words = np.stack(results).ravel()
-    write_mem(folder / "test_pixels.mem", images.ravel(), 8)
+    if quantizer:
+        words = quantizer.codes(words)
+    write_mem(folder / "test_pixels.mem", images.ravel(), depth)
     write_mem(folder / "test_results.mem", words, bits)
     sizes = {
         "WIDTH": images.shape[2],
@@ -117,15 +208,15 @@ def write_test(folder: Path, patterns: Patterns, images: ImageArray, clocks: int
         "PIXELS": images.size,  # of all images
         "RESULTS": words.size,  # of all images
         "MEASUREMENTS": len(patterns),  # of a window
-        "ACC_BITS": bits,
+        "PIXEL_BITS": depth,
+        "Y_BITS": bits,
         "PATIENCE": 20 * results[0].size // len(patterns) * clocks,  # without a measurement
     }
-    lines = [f"localparam {name} = {value};\n" for name, value in sizes.items()]
-    (folder / "test_sizes.vh").write_text("".join(lines), encoding="ascii")
+    write_sizes(folder / "test_sizes.vh", sizes)
 
 
 def _details(
-    patterns: Patterns, program: Program, clocks: int, width: int, height: int
+    patterns: Patterns, program: Program, clocks: int, width: int, height: int, depth: int
 ) -> dict[str, Any]:
     geometry = Geometry(patterns.window, patterns.stride)
     h, w = geometry.grid(height, width)
@@ -141,20 +232,61 @@ def _details(
             name: {"words": len(memory.words), "bits": memory.bits}
             for name, memory in program.memories.items()
         },
-        "ram": {"words": w * open_rows * bank * program.lanes, "bits": patterns.accumulator_bits},
+        "ram": {
+            "words": w * open_rows * bank * program.lanes,
+            "bits": accumulator_bits(patterns, depth),
+        },
     }
 
 
-def _facts(details: dict[str, Any]) -> dict[str, str]:
+def _figures(
+    details: dict[str, Any], program: Program, values: dict[str, Any], quantizer: Quantizer | None
+) -> dict[str, Any]:
+    """Return what only README.md tells."""
+    exact = f"measurements, {values['y_bits']} bits, two's complement"
+    words = details["ram"]["words"]
+    memories = [
+        f"| {name} (ROM) | {rom['words']:,} words of {rom['bits']} bits: "
+        f"{rom['words'] * rom['bits'] / 8192:.1f} KiB |"
+        for name, rom in details["rom"].items()
+    ]
+    return {
+        "y_meaning": f"codes, {quantizer}, two's complement" if quantizer else exact,
+        "latency": READ_OUT_CLOCKS + (QUANTIZER_CLOCKS if quantizer else 0),
+        "quantizer_text": _QUANTIZER_TEXT.format(q=quantizer) if quantizer else "",
+        "width_last": details["width"] - 1,
+        "clocks": f"{details['clocks_per_window']:,}",
+        "program_clocks": f"{program.clocks:,}",
+        "overhead": READ_OUT_CLOCKS,
+        "windows": f"{details['clocks_per_image'] // details['clocks_per_window']:,}",
+        "frame_clocks": f"{details['clocks_per_image']:,}",
+        "per_second": f"{1e8 / details['clocks_per_image']:.1f}",
+        "memories": "\n".join(memories),
+        "ram_words": f"{words:,}",
+        "ram_kib": f"{words * details['ram']['bits'] / 8192:.1f}",
+    }
+
+
+_QUANTIZER_TEXT = """
+Measurements are rounded to codes of {q.bits} bits, three clocks later, by `tersense_quantizer`:
+clip(floor(y/{q.step} + 1/2), ±{q.largest_code}). A code stands for code · {q.step}. There is no
+divider: {q.rule} of a sum that is never negative gives the quotient, exactly for every
+measurement that can come.
+"""
+
+
+def _facts(details: dict[str, Any], quantizer: Quantizer | None) -> dict[str, str]:
     per_second = 1e8 / details["clocks_per_image"]
     stored = sum(rom["words"] * rom["bits"] for rom in details["rom"].values())
     summed = details["ram"]["words"] * details["ram"]["bits"]
-    return {
+    facts = {
         "adders": str(details["lanes"]),
         "clocks per window": f"{details['clocks_per_window']:,}",
         f"images of {details['width']}×{details['height']}": f"{per_second:.1f} per second "
         "with a clock of 100 MHz",
         "read-only memory": f"{stored / 8192:.1f} KiB",
         "accumulators": f"{summed / 8192:.1f} KiB of RAM",
-        "to simulate": "iverilog -g2005 -o sim *.v && vvp sim",
     }
+    if quantizer:
+        facts["codes"] = str(quantizer)
+    return facts | {"to simulate": "iverilog -g2005 -o sim *.v && vvp sim"}

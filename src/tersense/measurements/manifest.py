@@ -46,6 +46,7 @@ class Manifest:
         phi: The hash of Φ.
         files: Size and SHA-256 of every other file of the export.
         details: What belongs to this kind alone.
+        pixel_bits: Bits of a pixel, 8 to 16.
     """
 
     kind: str
@@ -82,7 +83,7 @@ class Manifest:
             "nonzeros": fewest * self.rows <= self.nonzeros <= most * self.rows,
             "phi": len(bytes.fromhex(self.phi)) == 32,
             "order": orders == (PIXEL_ORDER, ROW_ORDER, WINDOW_ORDER),
-            "pixel_bits": self.pixel_bits == 8,
+            "pixel_bits": 8 <= self.pixel_bits <= 16,
         }
         for name, holds in right.items():
             if not holds:

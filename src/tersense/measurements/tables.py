@@ -178,6 +178,8 @@ def _interpret(
         y, variances = (_from_array(numbers, about.rows, layout, turn)
                         for turn in (layout.calibrate, layout.variances))  # fmt: skip
         size = size or (y.shape[-2] * about.stride, y.shape[-1] * about.stride)
+    if (unit := _unit(about)) != 1:
+        y *= unit
     y[..., _checked(layout.missing_rows, about.rows, "missing_rows"), :, :] = np.nan
     height, width = size
     header = Header(
@@ -194,6 +196,19 @@ def _interpret(
     if np.isnan(y).any() or (y != np.rint(y)).any() or np.abs(y).max() >= 2**31:
         return MeasuredValues(y, header)
     return Measurements(y.astype(np.int32), header)
+
+
+def _unit(about: Manifest) -> float:
+    """Return what 1 stands for, in 8-bit pixel values: codes have a step, deep pixels a finer one.
+
+    Sensing is linear, so the measurements of an image whose white is 2^D − 1, times 255/(2^D − 1),
+    are those of the same image with a white of 255.
+    """
+    quantizer = about.details.get("quantizer", {"step": 1})
+    step = quantizer.get("step") if isinstance(quantizer, dict) else None
+    if type(step) is not int or not 1 <= step < 2**32:
+        raise TersenseError(f"the manifest has no usable step of its quantizer: {step!r}")
+    return step if about.pixel_bits == 8 else step * 255 / (2**about.pixel_bits - 1)
 
 
 def _known(size: tuple[int, int] | None) -> tuple[int, int]:

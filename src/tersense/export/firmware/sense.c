@@ -16,7 +16,7 @@ void tersense_begin(tersense_window *window, tersense_value y[TERSENSE_ROWS])
     window->y = y;
 }
 
-void tersense_pixel(tersense_window *window, uint8_t pixel)
+void tersense_pixel(tersense_window *window, tersense_sample pixel)
 {
     const tersense_row *row = window->rows;
     const tersense_row *minus = row + window->counts[0];
@@ -31,7 +31,7 @@ void tersense_pixel(tersense_window *window, uint8_t pixel)
     window->rows = end;
 }
 
-void tersense_sense(const uint8_t *pixels, size_t pitch, tersense_value y[TERSENSE_ROWS])
+void tersense_sense(const tersense_sample *pixels, size_t pitch, tersense_value y[TERSENSE_ROWS])
 {
     tersense_window window;
     size_t down, across;
@@ -43,3 +43,18 @@ void tersense_sense(const uint8_t *pixels, size_t pitch, tersense_value y[TERSEN
         pixels += pitch;
     }
 }
+
+#ifdef TERSENSE_CODE_BITS
+/* The bias makes the dividend positive, so that the division rounds down; it is by a constant. */
+tersense_code tersense_quantize(tersense_value y)
+{
+    tersense_dividend dividend;
+
+    if (y < TERSENSE_LOW)
+        y = TERSENSE_LOW;
+    if (y > TERSENSE_HIGH)
+        y = TERSENSE_HIGH;
+    dividend = (tersense_dividend)y + TERSENSE_BIAS;
+    return (tersense_code)((int64_t)(dividend / TERSENSE_STEP) - TERSENSE_ZERO);
+}
+#endif

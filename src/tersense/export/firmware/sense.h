@@ -1,5 +1,6 @@
 /*
- * Compressed sensing of one window of an image by additions alone: y = Phi x, Phi ternary.
+ * Compressed sensing of one window of an image by additions alone: y = Phi x, Phi ternary. For
+ * images that come line by line there is lines.h.
  *
  * Freestanding C99: no library, no heap, no multiplication. The tables lie in flash; all that is
  * written is the measurements. A measurement can never overflow: no partial sum leaves the range
@@ -31,12 +32,20 @@ void tersense_begin(tersense_window *window, tersense_value y[TERSENSE_ROWS]);
  * Add the next pixel of a window, in raster order; after the last one y is complete. A window
  * takes no more than TERSENSE_WINDOW * TERSENSE_WINDOW pixels.
  */
-void tersense_pixel(tersense_window *window, uint8_t pixel);
+void tersense_pixel(tersense_window *window, tersense_sample pixel);
 
 /*
  * Sense a whole window that lies in memory. Its first pixel is at `pixels`; a pixel's lower
  * neighbor is `pitch` further on: the width of the image, or TERSENSE_WINDOW.
  */
-void tersense_sense(const uint8_t *pixels, size_t pitch, tersense_value y[TERSENSE_ROWS]);
+void tersense_sense(const tersense_sample *pixels, size_t pitch, tersense_value y[TERSENSE_ROWS]);
+
+#ifdef TERSENSE_CODE_BITS
+/*
+ * Round a measurement to a code: clip(floor(y / TERSENSE_STEP + 1/2), -largest .. largest), where
+ * largest = 2^(TERSENSE_CODE_BITS - 1) - 1. A code stands for code * TERSENSE_STEP.
+ */
+tersense_code tersense_quantize(tersense_value y);
+#endif
 
 #endif

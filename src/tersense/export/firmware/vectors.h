@@ -1,4 +1,4 @@
-/* Windows and the measurements that they must give. */
+/* Windows, and an image, and the measurements that they must give. */
 #ifndef TERSENSE_VECTORS_H
 #define TERSENSE_VECTORS_H
 
@@ -8,11 +8,18 @@
 
 typedef struct {
     const char *name;
-    uint8_t pixels[VECTOR_PIXELS];
+    tersense_sample pixels[VECTOR_PIXELS];
     tersense_value y[TERSENSE_ROWS];
+#ifdef TERSENSE_CODE_BITS
+    tersense_code codes[TERSENSE_ROWS];
+#endif
 } test_vector;
 
 extern const unsigned vector_count;
 extern const test_vector vectors[];
+
+extern const unsigned picture_width, picture_height;
+extern const tersense_sample picture[];
+extern const tersense_value picture_y[]; /* windows in raster order */
 
 #endif

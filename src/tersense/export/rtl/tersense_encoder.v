@@ -26,6 +26,7 @@ module tersense_encoder #(
     parameter WINDOW       = 32,
     parameter STRIDE       = 32,
     parameter MEASUREMENTS = 256,    // of a window
+    parameter PIXEL_BITS   = 8,
     parameter ACC_BITS     = 16,
     parameter LANES        = 1,
     parameter STEPS        = 13056,  // in the program
@@ -34,17 +35,17 @@ module tersense_encoder #(
     parameter POINTER_FILE = "",
     parameter ORDER_FILE   = ""
 ) (
-    input  wire                clk,
-    input  wire                rst,
+    input  wire                  clk,
+    input  wire                  rst,
 
-    input  wire                pixel_valid,
-    output wire                pixel_ready,
-    input  wire [7:0]          pixel,
+    input  wire                  pixel_valid,
+    output wire                  pixel_ready,
+    input  wire [PIXEL_BITS-1:0] pixel,
 
-    output reg                 y_valid,
-    input  wire                y_ready,
-    output wire [ACC_BITS-1:0] y,         // two's complement
-    output reg                 y_last     // the last measurement of a window
+    output reg                   y_valid,
+    input  wire                  y_ready,
+    output wire [ACC_BITS-1:0]   y,         // two's complement
+    output reg                   y_last     // the last measurement of a window
 );
     // As in tersense_scan.
     localparam CELLS       = (WINDOW + STRIDE - 1) / STRIDE;
@@ -69,12 +70,12 @@ module tersense_encoder #(
     // Scan: one job for each pixel and each window that it belongs to.
 
     wire                  job_valid, job_ready, job_exists, job_ends;
-    wire [7:0]            job_pixel;
+    wire [PIXEL_BITS-1:0] job_pixel;
     wire [PLACE_BITS-1:0] job_place;
     wire [SLOT_BITS-1:0]  job_slot;
 
     tersense_scan #(
-        .WIDTH(WIDTH), .HEIGHT(HEIGHT), .WINDOW(WINDOW), .STRIDE(STRIDE)
+        .WIDTH(WIDTH), .HEIGHT(HEIGHT), .WINDOW(WINDOW), .STRIDE(STRIDE), .PIXEL_BITS(PIXEL_BITS)
     ) scan (
         .clk(clk), .rst(rst),
         .pixel_valid(pixel_valid), .pixel_ready(pixel_ready), .pixel(pixel),
@@ -86,7 +87,7 @@ module tersense_encoder #(
 
     reg                  fetched;
     reg                  fetched_ends;
-    reg [7:0]            fetched_pixel;
+    reg [PIXEL_BITS-1:0] fetched_pixel;
     reg [SLOT_BITS-1:0]  fetched_slot;
     wire [PC_BITS-1:0]   fetched_start;
     wire [STEP_BITS-1:0] fetched_steps;
@@ -116,13 +117,13 @@ module tersense_encoder #(
 
     // Issue: one step of the job under way at every clock.
 
-    reg                 issuing;
-    reg                 ending;     // the job under way is the last one of its window
-    reg                 reading;    // a window is being read out
-    reg [PC_BITS-1:0]   pc;
-    reg [STEP_BITS-1:0] remaining;  // steps, the present one not counted
-    reg [7:0]           pixel_now;
-    reg [SLOT_BITS-1:0] slot_now;
+    reg                  issuing;
+    reg                  ending;     // the job under way is the last one of its window
+    reg                  reading;    // a window is being read out
+    reg [PC_BITS-1:0]    pc;
+    reg [STEP_BITS-1:0]  remaining;  // steps, the present one not counted
+    reg [PIXEL_BITS-1:0] pixel_now;
+    reg [SLOT_BITS-1:0]  slot_now;
 
     wire final_step = remaining == 0;
     assign take = fetched && (!issuing || final_step) && !ending && !reading;
@@ -151,9 +152,9 @@ module tersense_encoder #(
     wire [LANES*ENTRY_BITS-1:0] decoded;
     reg  [LANES*ENTRY_BITS-1:0] step;
     reg                         decoding, stepping;
-    reg  [7:0]                  decoded_pixel;
+    reg  [PIXEL_BITS-1:0]       decoded_pixel;
     reg  [SLOT_BITS-1:0]        decoded_slot, slot;
-    reg  signed [8:0]           positive, negative;
+    reg  signed [PIXEL_BITS:0]  positive, negative;
 
     tersense_rom #(
         .WIDTH(LANES * ENTRY_BITS), .DEPTH(STEPS), .ADDRESS_BITS(PC_BITS), .FILE(PROGRAM_FILE)
@@ -252,7 +253,7 @@ module tersense_encoder #(
             wire enable = LANES == 1 || entry[ENTRY_BITS-1];
 
             tersense_lane #(
-                .ACC_BITS(ACC_BITS), .DEPTH(SLOTS << BANK_BITS),
+                .PIXEL_BITS(PIXEL_BITS), .ACC_BITS(ACC_BITS), .DEPTH(SLOTS << BANK_BITS),
                 .ADDRESS_BITS(SLOT_BITS + BANK_BITS)
             ) lane (
                 .clk(clk),

@@ -10,28 +10,29 @@
 // taken from the adder instead. The first step of a window to an accumulator starts from zero, so
 // nothing is ever cleared.
 module tersense_lane #(
+    parameter PIXEL_BITS   = 8,
     parameter ACC_BITS     = 16,
     parameter DEPTH        = 256,
     parameter ADDRESS_BITS = 8
 ) (
-    input  wire                    clk,
-    input  wire [ADDRESS_BITS-1:0] address,   // of the accumulator, to step or to read
+    input  wire                       clk,
+    input  wire [ADDRESS_BITS-1:0]    address,   // of the accumulator, to step or to read
 
-    input  wire                    step,
-    input  wire                    first,     // start from zero
-    input  wire                    subtract,
-    input  wire signed [8:0]       positive,  // the pixel
-    input  wire signed [8:0]       negative,  // the pixel times -1
+    input  wire                       step,
+    input  wire                       first,     // start from zero
+    input  wire                       subtract,
+    input  wire signed [PIXEL_BITS:0] positive,  // the pixel
+    input  wire signed [PIXEL_BITS:0] negative,  // the pixel times -1
 
-    input  wire                    read,      // at least two clocks after the last step
-    output wire [ACC_BITS-1:0]     total      // one clock later, until the next read or step
+    input  wire                       read,      // at least two clocks after the last step
+    output wire [ACC_BITS-1:0]        total      // one clock later, until the next read or step
 );
-    reg [ACC_BITS-1:0]     memory [0:DEPTH-1];
+    reg [ACC_BITS-1:0]        memory [0:DEPTH-1];
 
-    reg                    adding, starting, repeated;
-    reg [ADDRESS_BITS-1:0] target;
-    reg signed [8:0]       operand;
-    reg [ACC_BITS-1:0]     loaded, previous;
+    reg                       adding, starting, repeated;
+    reg [ADDRESS_BITS-1:0]    target;
+    reg signed [PIXEL_BITS:0] operand;
+    reg [ACC_BITS-1:0]        loaded, previous;
 
     wire [ACC_BITS-1:0]        base   = starting ? {ACC_BITS{1'b0}} : repeated ? previous : loaded;
     wire signed [ACC_BITS-1:0] addend = operand;  // with its sign extended

@@ -16,6 +16,7 @@ module tersense_scan #(
     parameter HEIGHT       = 480,
     parameter WINDOW       = 32,
     parameter STRIDE       = 32,
+    parameter PIXEL_BITS   = 8,
     // derived
     parameter CELLS        = (WINDOW + STRIDE - 1) / STRIDE,
     parameter ACROSS       = (WIDTH + STRIDE - 1) / STRIDE,   // windows
@@ -31,12 +32,12 @@ module tersense_scan #(
 
     input  wire                  pixel_valid,
     output wire                  pixel_ready,
-    input  wire [7:0]            pixel,
+    input  wire [PIXEL_BITS-1:0] pixel,
 
     output wire                  job_valid,
     input  wire                  job_ready,
     output wire                  job_exists,  // there is such a window; otherwise drop the job
-    output wire [7:0]            job_pixel,
+    output wire [PIXEL_BITS-1:0] job_pixel,
     output wire [PLACE_BITS-1:0] job_place,   // the pixel's place in the window
     output wire [SLOT_BITS-1:0]  job_slot,    // the window's set of accumulators
     output wire                  job_ends     // this is the window's last pixel
@@ -89,7 +90,7 @@ module tersense_scan #(
     wire in_image = after_left && before_right && after_top && before_bottom;
 
     assign job_valid   = pixel_valid || !in_image;
-    assign job_pixel   = in_image ? pixel : 8'd0;
+    assign job_pixel   = in_image ? pixel : {PIXEL_BITS{1'b0}};
     assign pixel_ready = in_image && job_ready && pixel_last;
 
     localparam LAST = WINDOW - 1;

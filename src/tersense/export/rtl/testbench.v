@@ -6,18 +6,18 @@
 module testbench;
     `include "test_sizes.vh"
 
-    reg [7:0]          pixels  [0:PIXELS-1];
-    reg [ACC_BITS-1:0] results [0:RESULTS-1];
+    reg [PIXEL_BITS-1:0] pixels  [0:PIXELS-1];
+    reg [Y_BITS-1:0]     results [0:RESULTS-1];
 
-    reg                 clk = 1'b0;
-    reg                 rst = 1'b1;
-    reg                 pixel_valid = 1'b0;
-    wire                pixel_ready;
-    reg  [7:0]          pixel;
-    wire                y_valid;
-    reg                 y_ready = 1'b0;
-    wire signed [ACC_BITS-1:0] y;
-    wire                y_last;
+    reg                     clk = 1'b0;
+    reg                     rst = 1'b1;
+    reg                     pixel_valid = 1'b0;
+    wire                    pixel_ready;
+    reg  [PIXEL_BITS-1:0]   pixel;
+    wire                    y_valid;
+    reg                     y_ready = 1'b0;
+    wire signed [Y_BITS-1:0] y;
+    wire                    y_last;
 
     encoder #(.WIDTH(WIDTH), .HEIGHT(HEIGHT)) dut (
         .clk(clk), .rst(rst),
@@ -29,7 +29,7 @@ module testbench;
     integer sent = 0, received = 0, errors = 0, clocks = 0, silence = 0;
     reg [8*256-1:0] name;
     reg             held;
-    reg [ACC_BITS:0] held_y;
+    reg [Y_BITS:0]  held_y;
 
     function stalls(input integer percent);
         stalls = $unsigned($random(seed)) % 100 < percent;
@@ -57,7 +57,7 @@ module testbench;
                 sent        = sent + 1;
             end else begin
                 pixel_valid <= 1'b0;
-                pixel       <= 8'hxx;
+                pixel       <= {PIXEL_BITS{1'bx}};
             end
         end
 
