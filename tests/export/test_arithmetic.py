@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from cameras import random_camera
-from tersense.export.arithmetic import Quantizer, accumulator_bits, deepen, limits, make_quantizer
+from tersense.export.arithmetic import Quantizer, deepen, limits, make_quantizer
 from tersense.export.base import export
 from tersense.export.c import quantizer_header
 from tersense.export.test_vectors import make_vectors
 from tersense.export.verilog import RTL, quantizer_instance
-from tersense.sensing.patterns import Patterns
 from tools import run_tool
 
 FIRMWARE = RTL.parent / "firmware"
@@ -160,14 +159,13 @@ def test_the_quantizer_in_c_gives_the_same_codes(tmp_path, numbers):
 
 def test_accumulators_grow_with_the_depth():
     patterns = random_camera(7, 9, 4).patterns
-    assert accumulator_bits(patterns) == patterns.accumulator_bits
     for depth in range(8, 17):
         vectors = make_vectors(patterns, depth)
         lowest, highest = limits(patterns, depth)
         assert (vectors.measurements.min(), vectors.measurements.max()) == (lowest, highest)
         assert vectors.pixels.max() == 2**depth - 1
         assert vectors.pixels.dtype == (np.uint8 if depth == 8 else np.uint16)
-        bits = accumulator_bits(patterns, depth)
+        bits = patterns.accumulator_bits_at(depth)
         assert -(2 ** (bits - 1)) <= lowest and highest < 2 ** (bits - 1)  # noqa: PT018
         assert lowest < -(2 ** (bits - 2)) or highest >= 2 ** (bits - 2)
 
@@ -209,12 +207,3 @@ def test_impossible_widths_are_refused(tmp_path, small_imager, refused, kind, op
     with refused(*said):
         export(kind, small_imager, tmp_path / "out", **options)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_sums_of_more_than_32_bits_are_refused(refused):
-    patterns = Patterns(np.ones((1, 300, 300), np.int8), 300)
-    from tersense.export.arithmetic import check_depth
-
-    check_depth(patterns, 14)
-    with refused("16 bits", "34 bits", "smaller depth"):
-        check_depth(patterns, 16)

@@ -13,6 +13,7 @@ from tersense.errors import TersenseError
 from tersense.evaluation.metrics import psnr, ssim
 from tersense.evaluation.protocols import evaluate_folder, reconstruct_overlapping
 from tersense.io.images import to_gray, write_image
+from tersense.measurements.readout import Readout
 from tersense.models import imager as module
 from tersense.models.info import describe, describe_measurements
 
@@ -57,15 +58,22 @@ def test_eight_bits_in_uint16_are_eight_bits(imager):
     assert one.to_bytes() == imager.sense(image, depth=8).to_bytes()
 
 
-@pytest.mark.parametrize("bits", [None, 6])
+@pytest.mark.parametrize(
+    ("readout", "deep"),
+    [
+        (Readout(), Readout()),
+        (Readout(6, 400.0), Readout(6, 400.0 * 257)),
+    ],
+    ids=["exact", "6 bits"],
+)
 @pytest.mark.parametrize("color", [False, True])
-def test_the_scale_of_pixels_changes_nothing_but_their_scale(imager, color, bits):
+def test_the_scale_of_pixels_changes_nothing_but_their_scale(imager, color, readout, deep):
     """A pixel of 16 bits is 257 times one of 8 bits, and so are the readout's steps."""
     image = data.astronaut()[:70, 100:190] if color else data.camera()[:70, 100:190]
     linear = tersense.Imager.untrained(imager.patterns)  # which minds what it is told of the error
     for camera in (imager, linear):
-        shallow = camera.estimate(camera.sense(image, bits))
-        y = camera.sense(image.astype(np.uint16) * 257, bits, depth=16)
+        shallow = camera.estimate(camera.sense(image, readout=readout))
+        y = camera.sense(image.astype(np.uint16) * 257, readout=deep, depth=16)
         np.testing.assert_allclose(camera.estimate(y) / 257, shallow, atol=2e-3)
 
 
@@ -88,9 +96,10 @@ def test_tiles_agree_with_the_whole(imager, monkeypatch):
 def test_the_readout_covers_the_deep_range(imager):
     deep = np.full((32, 32), 4095, np.uint16)
     exact, few = imager.sense(deep, depth=12), imager.sense(deep, bits=9, depth=12)
-    step = few.header.readout.step
-    assert step == pytest.approx(imager.patterns.largest_magnitude_at(12) / 255)
-    assert np.abs(few.values * step - exact.values).max() <= step / 2
+    steps = few.header.readout.unit
+    largest = np.abs(exact.values).max(axis=(1, 2), keepdims=True)
+    np.testing.assert_array_equal(steps, np.maximum(1, -(-largest // 255)))
+    assert (np.abs(few.values * steps - exact.values) <= steps / 2).all()
     noisy = imager.sense(deep, noise=300.0, seed=3, depth=12)
     assert (noisy.values - exact.values).std() == pytest.approx(300, rel=0.15)
 
@@ -156,7 +165,7 @@ def test_the_papers_protocol_and_batches_know_the_depth(small_imager):
     for shallow, other in (
         (reconstruct_overlapping(small_imager, image, 4),
          reconstruct_overlapping(small_imager, deep, 4, 16)),
-        (small_imager.camera.capture(image), small_imager.camera.capture(deep, 16)),
+        (small_imager.camera.capture(image), small_imager.camera.capture(deep, depth=16)),
     ):  # fmt: skip
         np.testing.assert_allclose(other[0] / 257, shallow[0], atol=2e-3)
         assert other[1] == shallow[1]

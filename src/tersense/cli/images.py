@@ -87,7 +87,7 @@ def sense(
         if task.target.suffix != ".tsm":  # it may be somebody's image or model
             raise typer.BadParameter(f"{task.target}: name a measurement file ending in .tsm")
     imager = load_model(model, rate, device)
-    readout = choose_readout(imager, bits, full_scale, noise, photons, seed)
+    readout = choose_readout(imager, bits, full_scale, noise, photons, seed, depth)
 
     if len(tasks) > 1:
         imager.threads = 1  # each reader senses what it has read: one image a core
@@ -243,7 +243,7 @@ def evaluate(
     if json:
         require_json_target(json)
     imager = load_model(model, rate, device, precision)
-    readout = choose_readout(imager, bits, full_scale, noise, photons, seed)
+    readout = choose_readout(imager, bits, full_scale, noise, photons, seed, depth)
     with ProgressDisplay(quiet=rank() > 0) as display:
         result = evaluate_folder(imager, folder, stride, display.track, color, readout, depth)
     first(lambda: _show_evaluation(result, json, readout, imager.reconstructor.any_count))

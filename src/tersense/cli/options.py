@@ -121,9 +121,11 @@ SeedOption = Annotated[
 
 
 def choose_readout(
-    imager: "Imager", bits: int | None, full_scale: str, noise: float, photons: float, seed: int
-) -> "Readout":
-    """Return the readout that the options of a command describe."""
+    imager: "Imager", bits: int | None, full_scale: str, noise: float, photons: float, seed: int,
+    depth: int | None = None,
+) -> "Readout":  # fmt: skip
+    """Return the readout that the options of a command describe, for pixels of so many bits."""
+    from tersense.io.deep import USUAL
     from tersense.measurements.readout import LARGEST_VALUE, Readout
 
     if bits is None and full_scale != "auto":
@@ -131,7 +133,7 @@ def choose_readout(
     if full_scale == "auto":
         return Readout.ranging(bits, noise, seed, photons)
     if full_scale == "max":
-        reached = imager.patterns.largest_magnitude
+        reached = imager.patterns.largest_magnitude_at(depth or USUAL)
         return Readout.covering(reached, bits, noise, seed, photons)
     percent = full_scale.endswith("%")
     try:

@@ -18,38 +18,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tersense.errors import TersenseError
+from tersense.io.deep import USUAL, largest_pixel
 from tersense.io.images import ImageArray
-from tersense.sensing.patterns import MAX_ACCUMULATOR_BITS, Patterns
+from tersense.sensing.patterns import Patterns
 
-LEAST_DEPTH, MOST_DEPTH = 8, 16
 LEAST_CODE_BITS, MOST_CODE_BITS = 2, 32
 Pixels = NDArray[np.uint8] | NDArray[np.uint16]  # uint16 for more than 8 bits
 
 
-def limits(patterns: Patterns, depth: int = LEAST_DEPTH) -> tuple[int, int]:
+def limits(patterns: Patterns, depth: int = USUAL) -> tuple[int, int]:
     """Return the lowest and the highest measurement that pixels of so many bits can give."""
     plus, minus = patterns.signs_per_row
-    white = 2**depth - 1
+    white = largest_pixel(depth)
     return -white * int(minus.max()), white * int(plus.max())
-
-
-def accumulator_bits(patterns: Patterns, depth: int = LEAST_DEPTH) -> int:
-    """Return the width of a two's-complement accumulator that no image of this depth overflows."""
-    return _signed_bits(*limits(patterns, depth))
-
-
-def check_depth(patterns: Patterns, depth: int) -> None:
-    """Refuse pixels, or sums of them, of a width that nothing here has."""
-    if not LEAST_DEPTH <= depth <= MOST_DEPTH:
-        raise TersenseError(
-            f"the depth must be from {LEAST_DEPTH} to {MOST_DEPTH} bits per pixel, got {depth}"
-        )
-    bits = accumulator_bits(patterns, depth)
-    if bits > MAX_ACCUMULATOR_BITS:
-        raise TersenseError(
-            f"sums of pixels of {depth} bits need {bits} bits with these patterns, of "
-            f"{MAX_ACCUMULATOR_BITS} at most; use a smaller depth"
-        )
 
 
 def deepen(image: ImageArray, depth: int) -> Pixels:
@@ -57,14 +38,10 @@ def deepen(image: ImageArray, depth: int) -> Pixels:
 
     The upper bits are repeated below, so that the lower ones are not all zero.
     """
-    if depth == LEAST_DEPTH:
+    if depth == USUAL:
         return image
     wide = image.astype(np.uint16)
     return (wide << (depth - 8) | wide >> (16 - depth)).astype(np.uint16)
-
-
-def _signed_bits(lowest: int, highest: int) -> int:
-    return max(highest.bit_length(), (-lowest - 1).bit_length() if lowest else 0) + 1
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tersense.errors import TersenseError
-from tersense.export.arithmetic import LEAST_DEPTH, accumulator_bits, check_depth
 from tersense.export.guide import write_readme
 from tersense.export.test_vectors import Vectors, make_vectors
+from tersense.io.deep import USUAL, require_depth
 from tersense.io.files import folder_written_whole
 from tersense.measurements.manifest import Manifest, fingerprints
 from tersense.models.imager import Imager
@@ -77,8 +77,8 @@ def export(
         The manifest as it was written, and the kind's own names and values to print.
     """
     writer = find_writer(kind)
-    depth = options.get("depth", LEAST_DEPTH)
-    check_depth(imager.patterns, depth)
+    depth = options.get("depth", USUAL)
+    imager.patterns.require_depth(require_depth(depth))
     with folder_written_whole(folder) as partial:
         vectors = make_vectors(imager.patterns, depth)
         vectors.save(partial / "vectors")
@@ -90,7 +90,7 @@ def export(
 
 
 def describe_export(
-    kind: str, imager: Imager, folder: Path, details: dict[str, Any], depth: int = LEAST_DEPTH
+    kind: str, imager: Imager, folder: Path, details: dict[str, Any], depth: int = USUAL
 ) -> Manifest:
     """Return the manifest of a camera and of the files in a folder."""
     patterns = imager.patterns
@@ -106,7 +106,7 @@ def describe_export(
         rate=patterns.rate,
         nonzeros=patterns.nonzeros,
         nonzeros_per_pattern=(int(counts.min()), int(counts.max())),
-        accumulator_bits=accumulator_bits(patterns, depth),
+        accumulator_bits=patterns.accumulator_bits_at(depth),
         mean=imager.mean,
         std=imager.std,
         alpha=tuple(float(value) for value in imager.operator.alpha),

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tersense.export.arithmetic import LEAST_DEPTH, Quantizer, accumulator_bits, make_quantizer
+from tersense.export.arithmetic import Quantizer, make_quantizer
 from tersense.export.base import Outcome
 from tersense.export.guide import fill_guide
 from tersense.export.test_vectors import Vectors, cut_windows, make_test_images, measure
+from tersense.io.deep import USUAL
 from tersense.models.imager import Imager
 from tersense.sensing.geometry import Geometry
 from tersense.sensing.patterns import Patterns
@@ -31,7 +32,7 @@ def write(
     vectors: Vectors,
     folder: Path,
     *,
-    depth: int = LEAST_DEPTH,
+    depth: int = USUAL,
     bits: int | None = None,
     step: int | None = None,
 ) -> Outcome:
@@ -122,11 +123,11 @@ def _line_starts(patterns: Patterns) -> NDArray[Any]:
 
 
 def _sample_type(depth: int) -> str:
-    return "uint8_t" if depth == LEAST_DEPTH else "uint16_t"
+    return "uint8_t" if depth == USUAL else "uint16_t"
 
 
 def _value_type(patterns: Patterns, depth: int) -> str:
-    return "int16" if accumulator_bits(patterns, depth) <= 16 else "int32"
+    return "int16" if patterns.accumulator_bits_at(depth) <= 16 else "int32"
 
 
 def _tables_header(patterns: Patterns, depth: int, quantizer: Quantizer | None) -> str:

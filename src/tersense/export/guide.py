@@ -10,7 +10,8 @@ from string import Template
 from typing import Any
 
 from tersense import __version__
-from tersense.export.arithmetic import LEAST_DEPTH, accumulator_bits, limits
+from tersense.export.arithmetic import limits
+from tersense.io.deep import USUAL
 from tersense.models.imager import Imager
 
 _GUIDES = Path(__file__).parent / "guides"
@@ -33,7 +34,7 @@ def quoted_name(imager: Imager) -> str:
 
 
 def write_readme(
-    folder: Path, kind: str, imager: Imager, depth: int = LEAST_DEPTH, guide: str = ""
+    folder: Path, kind: str, imager: Imager, depth: int = USUAL, guide: str = ""
 ) -> None:
     """Write README.md: the camera, the guide of its kind, the vectors, every file."""
     patterns = imager.patterns
@@ -51,7 +52,7 @@ def write_readme(
         "additions": f"{patterns.nonzeros:,}",
         "depth": depth,
         "white": 2**depth - 1,
-        "acc_bits": accumulator_bits(patterns, depth),
+        "acc_bits": patterns.accumulator_bits_at(depth),
         "lowest": f"{lowest:,}",
         "highest": f"{highest:,}",
         "phi": patterns.hash,

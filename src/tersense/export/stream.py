@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tersense.export.arithmetic import Pixels, Quantizer, accumulator_bits
+from tersense.export.arithmetic import Pixels, Quantizer
 from tersense.export.microcode import write_mem, write_sizes
 from tersense.export.test_vectors import cut_windows, measure
 from tersense.sensing.geometry import Geometry
@@ -98,7 +98,7 @@ def write_stream(
 ) -> None:
     """Write what the testbench reads: beats, results and their numbers."""
     geometry = Geometry(patterns.window, patterns.stride)
-    y_bits = quantizer.bits if quantizer else accumulator_bits(patterns, depth)
+    y_bits = quantizer.bits if quantizer else patterns.accumulator_bits_at(depth)
     in_bits, out_bits = -(-depth // 8) * 8, -(-y_bits // 8) * 8
     beats = [(user << 1 | last) << in_bits | value for user, last, value in stream.beats]
     results: list[int] = []

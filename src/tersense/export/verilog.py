@@ -15,10 +15,8 @@ import numpy as np
 from tersense import __version__
 from tersense.errors import TersenseError
 from tersense.export.arithmetic import (
-    LEAST_DEPTH,
     Pixels,
     Quantizer,
-    accumulator_bits,
     make_quantizer,
 )
 from tersense.export.base import Outcome
@@ -38,6 +36,7 @@ from tersense.export.test_vectors import (
     make_test_images,
     measure,
 )
+from tersense.io.deep import USUAL
 from tersense.models.imager import Imager
 from tersense.sensing.geometry import Geometry
 from tersense.sensing.patterns import Patterns
@@ -56,7 +55,7 @@ def write(
     lanes: int = 1,
     width: int = 640,
     height: int = 480,
-    depth: int = LEAST_DEPTH,
+    depth: int = USUAL,
     bits: int | None = None,
     step: int | None = None,
 ) -> Outcome:
@@ -119,7 +118,7 @@ def _values(
 ) -> dict[str, Any]:
     """Return what the modules of this camera are made of."""
     patterns = imager.patterns
-    acc_bits = accumulator_bits(patterns, depth)
+    acc_bits = patterns.accumulator_bits_at(depth)
     y_bits = quantizer.bits if quantizer else acc_bits
     in_bits, out_bits = -(-depth // 8) * 8, -(-y_bits // 8) * 8
     return {
@@ -133,7 +132,7 @@ def _values(
         "measurements": len(patterns),
         "depth": depth,
         "pixel_top": depth - 1,
-        "pixel_bits": f"        .PIXEL_BITS({depth}),\n" if depth > LEAST_DEPTH else "",
+        "pixel_bits": f"        .PIXEL_BITS({depth}),\n" if depth > USUAL else "",
         "acc_bits": acc_bits,
         "y_bits": y_bits,
         "y_top": y_bits - 1,
@@ -190,11 +189,11 @@ def write_test(
     patterns: Patterns,
     images: Pixels,
     clocks: int,
-    depth: int = LEAST_DEPTH,
+    depth: int = USUAL,
     quantizer: Quantizer | None = None,
 ) -> None:
     """Write what the testbench reads: pixels, measurements and their numbers."""
-    bits = quantizer.bits if quantizer else accumulator_bits(patterns, depth)
+    bits = quantizer.bits if quantizer else patterns.accumulator_bits_at(depth)
     geometry = Geometry(patterns.window, patterns.stride)
     results = [measure(patterns, cut_windows(geometry, image)) for image in images]
     words = np.stack(results).ravel()
@@ -234,7 +233,7 @@ def _details(
         },
         "ram": {
             "words": w * open_rows * bank * program.lanes,
-            "bits": accumulator_bits(patterns, depth),
+            "bits": patterns.accumulator_bits_at(depth),
         },
     }
 

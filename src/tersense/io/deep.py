@@ -155,9 +155,11 @@ def _read_pnm_color(path: str | Path, image: Image.Image, tiles: list[Any]) -> N
         raise TersenseError("its deep color is written as text; convert it to PNG or TIFF")
     count = image.width * image.height * 3
     with Path(path).open("rb") as file:
-        values = np.fromfile(file, ">u2", count, offset=tiles[0][2])
-    if values.size != count:
+        file.seek(tiles[0][2])
+        content = file.read(2 * count)
+    if len(content) != 2 * count:
         raise TersenseError("it ends too early")
+    values = np.frombuffer(content, ">u2")
     return values.reshape(image.height, image.width, 3).astype(np.uint16)
 
 
