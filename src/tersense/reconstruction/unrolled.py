@@ -67,8 +67,8 @@ class Told(NamedTuple):
 
     Args:
         rate: log(m_b/S²), m_b the measurements of a window; () or (N, 1, H/2, W/2).
-        noise: log(1 + σ/unit), σ the deviation of their errors; None, or (N or 1, 1, H/2, W/2) or
-            with a single position.
+        noise: log(1 + σ/unit), mean over patterns, σ the deviation of their errors; None, or (N or
+            1, 1, H/2, W/2) or with a single position.
         noise_at_pixels: The same as (N or 1, H, W).
     """
 
@@ -213,7 +213,8 @@ class UnrolledReconstructor(Reconstructor):
             rate = _spread(of_windows, _half(size), stride / 2)[:, None]
         if deviation is None or not self.options.universal:
             return Told(rate)
-        noise = (1 + deviation.square().mean(dim=1).sqrt() / _ERROR_UNIT).log()  # (N, h, w)
+        # The mean of logarithms: a few patterns of large steps must not discredit all the others.
+        noise = (1 + deviation / _ERROR_UNIT).log().mean(dim=1)  # (N, h, w)
         coarse = _spread(noise, _half(size), stride / 2)[:, None]
         return Told(rate, coarse, _spread(noise, size, stride))
 

@@ -137,11 +137,12 @@ class TrainConfig:
 class ReadoutConfig:
     """Errors of measurements that a universal network is trained with, and told of.
 
-    Half of the crops with errors get Gaussian noise, half are rounded to steps of equal deviation.
+    A third of the crops with errors get Gaussian noise, a third are rounded to one step, and a
+    third to 4 to 10 bits, with a step for each pattern that suits its sums.
 
     Args:
         share: Of the crops, those whose measurements have errors; 0 for none.
-        lowest: Deviation of an error, in pixel values; drawn log-uniformly for each crop.
+        lowest: Deviation of noise and of one step, in pixel values; log-uniform, for each crop.
         highest: See `lowest`; 4 bits over the full range of 64×64 windows have about 1,500.
     """
 

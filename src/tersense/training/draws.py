@@ -17,6 +17,8 @@ _SPREAD_SHARE = 0.65  # of the crops, those whose windows differ
 _RANDOM_SPREAD = 0.8  # largest deviation of log m_b that has no reason
 _VARIANCE_SLOPE = 0.9  # largest slope of log m_b against that of a window's variance
 _LEAST_VARIANCE = 1e-3  # of a window; flatter ones count as this flat
+_NOISE, _ONE_STEP, _OWN_STEPS, _EXACT = range(4)  # kinds of errors
+_FEWEST_BITS, _MOST_BITS = 3.5, 10.5
 
 
 def draw_counts(x: Tensor, stride: int, rows: int, lowest: float) -> Tensor:
@@ -64,19 +66,24 @@ def draw_errors(
         settings: How many and how large.
 
     Returns:
-        The values that are read, and the deviation of their errors (N, 1, 1, 1), both normalized.
+        The values that are read, and the deviation of their errors (N, m, 1, 1), both normalized.
     """
 
     def uniform() -> Tensor:
         return torch.rand(len(y), 1, 1, 1, device=y.device)
 
-    low, high = math.log(settings.lowest), math.log(settings.highest)
-    deviation = (low + (high - low) * uniform()).exp()
-    deviation = torch.where(uniform() < settings.share, deviation, 0.0)
-    step = deviation.clamp(min=settings.lowest) * math.sqrt(12)
     raw = y * normalization.std + normalization.mean * ones
-    rounding = (raw / step).round() * step - raw
-    rounded = (uniform() < 0.5) & (deviation > 0)
-    error = torch.where(rounded, rounding, torch.randn_like(y) * deviation)
+    low, high = math.log(settings.lowest), math.log(settings.highest)
+    of_crop = (low + (high - low) * uniform()).exp()
+    kind = torch.where(uniform() < settings.share, (3 * uniform()).long(), _EXACT)
+    # Each pattern ranged to its largest sum, as `Readout.ranged` does; large images have larger.
+    reach = raw.abs().amax(dim=(-2, -1), keepdim=True) * 2 ** uniform()
+    bits = _FEWEST_BITS + (_MOST_BITS - _FEWEST_BITS) * uniform()
+    own_steps = (reach / 2 ** (bits - 1)).clamp(min=1)
+    steps = torch.where(kind == _OWN_STEPS, own_steps, of_crop * math.sqrt(12))
+    deviation = torch.where(kind == _EXACT, 0.0, steps / math.sqrt(12))
+    rounding = (raw / steps).round() * steps - raw
+    error = torch.where(kind == _NOISE, torch.randn_like(y) * deviation, rounding)
+    error = torch.where(kind == _EXACT, 0.0, error)
     # Rounding has no slope; to Φ, the error is one that it cannot change.
     return y + error.detach() / normalization.std, deviation / normalization.std
