@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from tersense.errors import TersenseError
 from tersense.io.deep import USUAL, largest_pixel
 from tersense.io.images import ImageArray
+from tersense.measurements.readout import Readout
 from tersense.sensing.patterns import Patterns
 
 LEAST_CODE_BITS, MOST_CODE_BITS = 2, 32
@@ -110,10 +111,8 @@ class Quantizer:
         return f"{self.bits} bits in steps of {self.step:,}"
 
     def codes(self, y: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Return the codes of measurements, by the definition and nothing else."""
-        wide = y.astype(np.int64)
-        rounded = (2 * wide + self.step) // (2 * self.step)
-        return rounded.clip(-self.largest_code, self.largest_code).astype(np.int32)
+        """Return the codes of measurements: those of the readout that it stands for."""
+        return Readout(self.bits, float(self.step)).apply(y)
 
 
 def make_quantizer(
