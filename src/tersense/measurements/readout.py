@@ -4,8 +4,8 @@
 
 A value v of a quantized readout stands for v·step. The sums of a pattern that is mostly +1 are many
 times larger than those of a balanced one, so each pattern may have a step of its own: a gain before
-the converter. Reconstructors are told the deviation of the
-error, because a network or an estimate that knows it need not believe its measurements blindly.
+the converter. Reconstructors are told the deviation of the error, because a network or an estimate
+that knows it need not believe its measurements blindly.
 
 Photons: mirrors are on or off, so a pattern is shown twice, first its +1 and then its −1, and each
 exposure counts photons. A pixel of value v gives v·photons of them on average, and y is the
