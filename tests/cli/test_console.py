@@ -22,7 +22,8 @@ def screen(monkeypatch):
     return build
 
 
-def test_a_terminal_shows_a_bar_that_goes_away(screen):
+def test_a_terminal_shows_a_bar_that_goes_away(screen, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")  # a dumb one shows none
     shown = screen(terminal=True)
     with ProgressDisplay() as display:
         taken = []
