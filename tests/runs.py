@@ -54,6 +54,7 @@ def unrolled_config(out, **changes):
         "sensing": {"window": 8, "stride": 8},
         "reconstructor": {},
         "readout": {},
+        "allocation": {},
         "data": {"train": "package:skimage/data", "fresh": True, "augment": True},
         "train": {},
     }

@@ -18,6 +18,7 @@ from tersense.evaluation.protocols import Captured
 from tersense.io.deep import USUAL, largest_pixel
 from tersense.io.images import ImageArray
 from tersense.measurements.readout import Readout
+from tersense.reconstruction.allocation import ErrorPredictor
 from tersense.reconstruction.base import Normalization, Reconstructor
 from tersense.reconstruction.gaussian import fill_missing
 from tersense.sensing.geometry import Geometry
@@ -33,7 +34,8 @@ class Camera(nn.Module):
         normalization: Of the pixels that the reconstructor was trained on.
         reconstructor: The network.
 
-    `precision` may be set to bfloat16 where the machine is fast at it.
+    `precision` may be set to bfloat16 where the machine is fast at it. `predictor` is what adaptive
+    sensing decides by, where it was trained.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Camera(nn.Module):
         self.name, self.operator, self.normalization = name, operator, normalization
         self.reconstructor = reconstructor.to(operator.phi.device)
         self.precision = "float32"
+        self.predictor: ErrorPredictor | None = None
         self.eval()
 
     @property
@@ -107,6 +110,35 @@ class Camera(nn.Module):
 
         `deviation` is that of the errors of y, in pixel values, where it is not the readout's.
         """
+        normalized, deviation = self.normalize_part(y, ones, size, readout, counts, deviation)
+        with self._autocast():
+            image: Tensor = self.reconstructor(normalized, self.operator, size, deviation, counts)
+        return self.normalization.raw(image.to(self.operator.phi.dtype))
+
+    def examine_part(
+        self,
+        normalized: Tensor,
+        size: tuple[int, int],
+        deviation: Tensor | None,
+        counts: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """Return a normalized image and the last feature maps, given `normalize_part`'s results."""
+        with self._autocast():
+            image, features = self.reconstructor.examine(
+                normalized, self.operator, size, deviation, counts
+            )
+        return image.to(self.operator.phi.dtype), features
+
+    def normalize_part(
+        self,
+        y: Tensor,
+        ones: Tensor,
+        size: tuple[int, int],
+        readout: Readout | None = None,
+        counts: Tensor | None = None,
+        deviation: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return measurements and the deviation of their errors as the reconstructor takes them."""
         if counts is not None and not self.reconstructor.any_count:
             raise TersenseError(
                 f"counts per window must be None for {self.reconstructor.registered_name}, which "
@@ -121,10 +153,11 @@ class Camera(nn.Module):
             light = self.estimate_light(y.to(normalized), ones, counts) if readout.photons else 0.0
             of_each = torch.as_tensor(readout.deviation_at(light)).to(normalized)
             deviation = of_each[(None,) * (4 - of_each.ndim)] / self.normalization.std
+        return normalized, deviation
+
+    def _autocast(self) -> torch.autocast:
         half = self.precision == "bfloat16" and self.reconstructor.half_precision
-        with torch.autocast(self.device.type, torch.bfloat16, half):
-            image: Tensor = self.reconstructor(normalized, self.operator, size, deviation, counts)
-        return self.normalization.raw(image.to(self.operator.phi.dtype))
+        return torch.autocast(self.device.type, torch.bfloat16, half)
 
     def estimate_light(self, y: Tensor, ones: Tensor, counts: Tensor | None = None) -> Tensor:
         """Estimate |Φ|x, what lit the exposures of each measurement, from y (N, m, h, w) itself.

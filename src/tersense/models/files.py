@@ -1,32 +1,34 @@
 """Model files.
 
 A model file is a safetensors file: Φ as int8 (`phi`), α (`alpha`), the weights of the
-reconstructor (`reconstructor.…`, matrices as float16), and one metadata entry `tersense`, a JSON
-object with the geometry, the normalization, the reconstructor's name and options, and where the
-model comes from. Nothing in it names code or paths.
+reconstructor (`reconstructor.…`, matrices as float16), those of the predictor where adaptive
+sensing was trained (`allocation.…`), and one metadata entry `tersense`, a JSON object with the
+geometry, the normalization, the reconstructor's name and options, those of the predictor, and where
+the model comes from. Nothing in it names code or paths.
 """
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from tersense.errors import TersenseError, one_line
 from tersense.io.files import require_file, written_whole
 from tersense.io.schema import above, at_least, build
 from tersense.models.imager import Imager
-from tersense.reconstruction.base import Reconstructor, build_reconstructor
+from tersense.reconstruction.allocation.predictor import PredictorOptions, predictor_for
+from tersense.reconstruction.base import build_reconstructor
 from tersense.sensing.geometry import Geometry
 from tersense.sensing.patterns import MAX_ENTRIES, Patterns
 
 FORMAT = 1
-_WEIGHTS = "reconstructor."
+_WEIGHTS, _ALLOCATION = "reconstructor.", "allocation."
 
 
 def write_model(path: str | Path, imager: Imager) -> None:
@@ -45,6 +47,11 @@ def write_model(path: str | Path, imager: Imager) -> None:
         "options": asdict(imager.reconstructor.options),
         "about": imager.about,
     }
+    predictor = imager.camera.predictor
+    if predictor is not None:
+        description["allocation"] = asdict(predictor.options)
+        for key, value in predictor.state_dict().items():
+            tensors[_ALLOCATION + key] = _to_half(value)
     metadata = {"tersense": json.dumps(description, sort_keys=True)}
     with written_whole(path) as partial:
         save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, partial, metadata)
@@ -62,6 +69,7 @@ class _Description:
     reconstructor: str
     options: dict[str, Any]
     about: dict[str, Any]
+    allocation: dict[str, Any] = field(default_factory=dict)
 
 
 def read_model(path: str | Path, device: str | torch.device = "cpu") -> Imager:
@@ -117,33 +125,45 @@ def _build(description: _Description, file: Any, device: str | torch.device) -> 
         len(patterns),
         on_meta=True,
     )
-    _take_weights(reconstructor, file)
+    parts: dict[str, nn.Module] = {_WEIGHTS: reconstructor}
+    if description.allocation:
+        options = build("allocation", PredictorOptions, description.allocation)
+        with torch.device("meta"):
+            parts[_ALLOCATION] = predictor_for(reconstructor, options)
+    _take_weights(parts, file)
     # Convolutions are faster with the channels of a pixel side by side.
     reconstructor.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return Imager(
+    imager = Imager(
         description.name, patterns, alpha, description.mean, description.std, reconstructor,
         description.about, device,
     )  # fmt: skip
+    imager.camera.predictor = parts.get(_ALLOCATION)  # type: ignore[assignment]
+    return imager
 
 
-def _take_weights(reconstructor: Reconstructor, file: Any) -> None:
-    """Give a reconstructor on the meta device its weights, if they are exactly the right ones."""
-    expected = reconstructor.state_dict()
-    if set(file.keys()) != {"phi", "alpha", *(_WEIGHTS + key for key in expected)}:
+def _take_weights(parts: dict[str, nn.Module], file: Any) -> None:
+    """Give parts on the meta device their weights, if they are exactly the right ones."""
+    expected = {start + key: wanted for start, part in parts.items()
+                for key, wanted in part.state_dict().items()}  # fmt: skip
+    if set(file.keys()) != {"phi", "alpha", *expected}:
         raise TersenseError("the weights are not those of the named reconstructor")
     weights = {}
     for key, wanted in expected.items():
-        shape = tuple(file.get_slice(_WEIGHTS + key).get_shape())
-        found = file.get_tensor(_WEIGHTS + key) if shape == wanted.shape else None
+        shape = tuple(file.get_slice(key).get_shape())
+        found = file.get_tensor(key) if shape == wanted.shape else None
         if found is None or found.is_floating_point() != wanted.is_floating_point():
             raise TersenseError(
-                f"weight {key} must be {wanted.dtype} of shape {tuple(wanted.shape)}, got "
-                f"{file.get_slice(_WEIGHTS + key).get_dtype()} of {shape}"
+                f"weight {key.removeprefix(_WEIGHTS)} must be {wanted.dtype} of shape "
+                f"{tuple(wanted.shape)}, got {file.get_slice(key).get_dtype()} of {shape}"
             )
         weights[key] = found.to(wanted.dtype, copy=True)
         if not weights[key].isfinite().all():
-            raise TersenseError(f"weight {key} holds NaN or Inf; the file is damaged")
-    reconstructor.load_state_dict(weights, assign=True)
+            raise TersenseError(
+                f"weight {key.removeprefix(_WEIGHTS)} holds NaN or Inf; the file is damaged"
+            )
+    for start, part in parts.items():
+        own = {k.removeprefix(start): v for k, v in weights.items() if k.startswith(start)}
+        part.load_state_dict(own, assign=True)
 
 
 def _to_half(value: Tensor) -> Tensor:

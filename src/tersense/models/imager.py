@@ -23,6 +23,7 @@ from tersense.measurements.measurements import MeasuredValues, Measurements
 from tersense.measurements.readout import Readout
 from tersense.measurements.tsm import Header, payload_bytes
 from tersense.models.camera import Camera
+from tersense.models.capture import Capture
 from tersense.reconstruction.base import Normalization, Reconstructor, build_reconstructor
 from tersense.runtime.device import choose_device
 from tersense.sensing.exact import ExactSensor, sense_exactly
@@ -291,6 +292,12 @@ class Imager:
         y = self.sense(image, readout=readout, depth=depth)
         bits = 8 * payload_bytes(y.values, y.header)
         return Captured(self.estimate(y), y.values.size, bits)
+
+    def begin(
+        self, size: tuple[int, int], rate: float, rounds: int = 3, readout: Readout | None = None
+    ) -> Capture:
+        """Begin to measure an image of (H, W) in rounds, more where it pays; see `Capture`."""
+        return Capture(self.camera, size, rate, rounds, readout)
 
     def measure(self, x: Tensor) -> Tensor:
         """Sense a batch of raw pixels (N, H, W) as tensors, differentiably; see `Camera`."""

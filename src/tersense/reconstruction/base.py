@@ -128,6 +128,21 @@ class Reconstructor(nn.Module, ABC):
             (N, H, W) pixels on the normalized scale.
         """
 
+    def examine(
+        self,
+        y: Tensor,
+        operator: SensingOperator,
+        size: tuple[int, int],
+        deviation: Tensor | None = None,
+        counts: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Reconstruct as `forward` does; also return the last feature maps (N, C, H/2, W/2).
+
+        Adaptive sensing predicts errors from them. A reconstructor with `any_count` that has none
+        cannot be part of it.
+        """
+        raise NotImplementedError(f"{self.registered_name} has no feature maps")
+
 
 Registered = TypeVar("Registered", bound=type[Reconstructor])
 _registry: dict[str, type[Reconstructor]] = {}

@@ -107,6 +107,17 @@ class UnrolledReconstructor(Reconstructor):
         counts: Tensor | None = None,
     ) -> Tensor:
         """Reconstruct (N, H, W) from y (N, m, h, w); see `Reconstructor`."""
+        return self.examine(y, operator, size, deviation, counts)[0]
+
+    def examine(
+        self,
+        y: Tensor,
+        operator: SensingOperator,
+        size: tuple[int, int],
+        deviation: Tensor | None = None,
+        counts: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Reconstruct, and return the memory of the last phase too; see `Reconstructor`."""
         # Measurements are sums of many pixels: half precision would drown them.
         with torch.autocast(y.device.type, enabled=False):
             y, undo = y.float(), self._undo(operator, counts)
@@ -121,8 +132,7 @@ class UnrolledReconstructor(Reconstructor):
         for phase in self._compiled if self.training and self._compiled else self.phases:
             x, memory = state
             state = phase(x, disagreement(x), memory, told)
-        image: Tensor = state[0]
-        return image
+        return state
 
     def compile_parts(self) -> bool:
         """Compile the phases: all but the first are alike, and the same for every camera."""

@@ -79,7 +79,8 @@ class TrainConfig:
 
     Args:
         out: The run folder.
-        epochs: Passes over `data.samples` crops.
+        epochs: Passes over `data.samples` crops; 0 leaves the model `start` as it is, and only adds
+            what `allocation` trains.
         seconds: Stop after this time at the latest; 0 for no limit.
         start: A model to begin with: its reconstructor, and its patterns where they fit.
         batch: Crops per step.
@@ -106,10 +107,12 @@ class TrainConfig:
         compile: Let torch compile the step (pays on a GPU in long runs).
         validate_epochs: Epochs between validations.
         checkpoint_epochs: Epochs between checkpoints.
+        allocation: Whether to train, after a universal network, the predictor that adaptive sensing
+            decides by; see [allocation].
     """
 
     out: str = "runs/paper"
-    epochs: Annotated[int, at_least(1)] = 50
+    epochs: Annotated[int, at_least(0)] = 50
     seconds: Annotated[float, at_least(0)] = 0.0
     start: str = ""
     batch: Annotated[int, at_least(2)] = 5000
@@ -131,6 +134,7 @@ class TrainConfig:
     compile: bool = False
     validate_epochs: Annotated[int, at_least(1)] = 5
     checkpoint_epochs: Annotated[int, at_least(1)] = 5
+    allocation: bool = False
 
 
 @dataclass(frozen=True)
@@ -152,6 +156,29 @@ class ReadoutConfig:
 
 
 @dataclass(frozen=True)
+class AllocationConfig:
+    """What adaptive sensing decides by, trained after the network where `train.allocation` says so.
+
+    Args:
+        seconds: At most so long; 0 for no limit.
+        gathering: The share of that time in which the network's errors are measured.
+        crops: On so many crops at most.
+        crop: Side of these crops in pixels.
+        batch: Crops at a time.
+        steps: Of training the predictor, at most.
+        channels: Its size.
+    """
+
+    seconds: Annotated[float, at_least(0)] = 120.0
+    gathering: Annotated[float, above(0), below(1)] = 0.6
+    crops: Annotated[int, at_least(1)] = 8000
+    crop: Annotated[int, at_least(1)] = 256
+    batch: Annotated[int, at_least(1)] = 16
+    steps: Annotated[int, at_least(1)] = 6000
+    channels: Annotated[int, at_least(1), at_most(1024)] = 160
+
+
+@dataclass(frozen=True)
 class Config:
     """All settings of a training run; `reconstructor` holds its `name` and its own options."""
 
@@ -160,6 +187,7 @@ class Config:
     readout: ReadoutConfig = field(default_factory=ReadoutConfig)
     data: DataConfig = field(default_factory=DataConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
+    allocation: AllocationConfig = field(default_factory=AllocationConfig)
 
 
 def read_config(path: str | Path, changes: list[str] | None = None) -> Config:
@@ -186,10 +214,21 @@ def build_config(tables: dict[str, Any]) -> Config:
         readout=build("readout", ReadoutConfig, tables.get("readout", {})),
         data=build("data", DataConfig, tables.get("data", {})),
         train=build("train", TrainConfig, tables.get("train", {})),
+        allocation=build("allocation", AllocationConfig, tables.get("allocation", {})),
     )
     require_setting(
         not config.readout.share or config.reconstructor.get("universal", False),
         "readout.share", config.readout.share, "0 unless reconstructor.universal is true",
+    )  # fmt: skip
+    require_setting(
+        not config.train.allocation or config.reconstructor.get("universal", False),
+        "train.allocation", config.train.allocation,
+        "false unless reconstructor.universal is true",
+    )  # fmt: skip
+    require_setting(
+        config.train.epochs > 0 or (config.train.allocation and config.train.start != ""),
+        "train.epochs", config.train.epochs,
+        "at least 1, or 0 with train.allocation = true and train.start",
     )  # fmt: skip
     require_setting(
         config.readout.lowest <= config.readout.highest, "readout.lowest", config.readout.lowest,

@@ -9,12 +9,16 @@ from tersense.errors import Interrupted
 from tersense.models.camera import Camera
 from tersense.models.files import write_model
 from tersense.models.imager import Imager
+from tersense.models.zoo import load
 from tersense.runtime import distributed
 from tersense.runtime.device import choose_device, device_name
 from tersense.runtime.progress import Quiet, Watcher
+from tersense.training.allocation import train_allocation
 from tersense.training.config import Config
+from tersense.training.crops import PackedImages
 from tersense.training.data import TrainingData
 from tersense.training.loop import Loop
+from tersense.training.packing import open_images
 from tersense.training.run_folder import RunFolder
 from tersense.training.state import TrainingState
 
@@ -32,6 +36,8 @@ def train(config: Config, resume: bool = False, watcher: Watcher | None = None) 
     """
     with distributed.process_group():
         watcher = watcher if watcher and distributed.rank() == 0 else Quiet()
+        if config.train.epochs == 0:
+            return _add_allocation(config, resume, watcher)
         run = open_run(config, resume, watcher)
         try:
             return _train(run, watcher)
@@ -51,6 +57,31 @@ def _train(run: "Run", watcher: Watcher) -> Imager | Camera:
     return camera
 
 
+def _add_allocation(config: Config, resume: bool, watcher: Watcher) -> Imager:
+    """Train what adaptive sensing decides by, for a model that stays as it is otherwise."""
+    device, folder = choose_device(config.train.device), RunFolder(config.train.out)
+    imager = load(config.train.start, device)
+    images = open_images(config.data.train, config.allocation.crop, config.data.cache).to(device)
+    watcher.line(f"{len(images)} images; {imager} stays as it is; on {device}")
+
+    def work() -> None:
+        _enter(folder, config, resume)
+        try:
+            _allocate(config, imager, images, watcher)
+            imager.name = folder.name
+            write_model(folder.model, imager)
+        finally:
+            folder.release()
+
+    distributed.first(work)
+    watcher.line(f"the model: {folder.model}")
+    return imager
+
+
+def _allocate(config: Config, imager: Imager, images: PackedImages, watcher: Watcher) -> None:
+    train_allocation(imager, images, config.allocation, config.readout, config.train.seed, watcher)
+
+
 class Run:
     """The parts of one training run: its folder, its data, its state and its loop.
 
@@ -60,7 +91,7 @@ class Run:
     """
 
     def __init__(self, config: Config, watcher: Watcher) -> None:
-        self.config, self.folder = config, RunFolder(config.train.out)
+        self.config, self.folder, self.watcher = config, RunFolder(config.train.out), watcher
         device = choose_device(config.train.device)
         self.data = TrainingData(config, device, watcher.track)
         self.state = TrainingState(config, *self.data.images.mean_and_std(), device)
@@ -85,8 +116,17 @@ class Run:
         network = self.state.network.eval()
         camera = network.to_camera(self.folder.name, self._about())
         if isinstance(camera, Imager):
-            distributed.first(lambda: write_model(self.folder.model, camera))
+            distributed.first(lambda: self._write(camera))
         return camera
+
+    def _write(self, camera: Imager) -> None:
+        write_model(self.folder.model, camera)
+        ended = not self.loop.stopped_by and self.state.step == self.loop.total_steps
+        if self.config.train.allocation and ended:
+            data, crop = self.config.data, self.config.allocation.crop
+            images = open_images(data.train, crop, data.cache).to(self.state.device)
+            _allocate(self.config, camera, images, self.watcher)
+            write_model(self.folder.model, camera)
 
     def _about(self) -> dict[str, Any]:
         """Return where the model comes from, without the paths of this machine."""

@@ -1,0 +1,277 @@
+"""Train what adaptive sensing decides by, for a network that stays as it is.
+
+    crops ──Φ──▶ y ──network at 13 counts, and at uneven ones──▶ errors of every window
+                                                            └──▶ evidence of every round
+    evidence ──predictor──▶ errors, as near as possible
+
+The network runs first, many times over each crop; the small predictor then learns from what was
+noted. `gather` also notes y itself, from which an integer decision is fitted.
+"""
+
+import copy
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tersense.models.imager import Imager
+from tersense.reconstruction.allocation import ErrorPredictor, Evidence
+from tersense.reconstruction.allocation.predictor import (
+    PredictorOptions,
+    cell_means,
+    pool_features,
+    predictor_for,
+)
+from tersense.runtime.progress import Quiet, Watcher
+from tersense.training.config import AllocationConfig, ReadoutConfig
+from tersense.training.crops import CropSampler, PackedImages
+from tersense.training.draws import draw_errors
+
+_LEAST_ERROR = 1e-6  # squared, in deviations of the pixels: far below rounding to 8 bits
+_FIRST_ROUNDS = 2  # of each crop, even counts that uneven rounds follow
+_ROUNDS = 2  # that follow
+_LEAST_SURE = 20.0  # the largest error that counts, in multiples of the predicted one
+_BATCH, _RATE = 64, 2e-3
+
+
+@dataclass
+class Cases:
+    """What was noted of n crops with h×w windows, s times for each.
+
+    Args:
+        inputs: (n, s, I, h, w) half precision, what the predictor sees.
+        errors: (n, K, h, w), logarithms of the squared errors at even counts, the levels.
+        y: (n, m, h, w) integers, the exact measurements; of the first few crops only.
+    """
+
+    inputs: Tensor
+    errors: Tensor
+    y: Tensor
+
+
+def train_allocation(
+    imager: Imager,
+    images: PackedImages,
+    settings: AllocationConfig,
+    readout: ReadoutConfig | None = None,
+    seed: int = 0,
+    watcher: Watcher | None = None,
+) -> Cases:
+    """Give a camera a predictor, trained on its errors; the network is not changed.
+
+    Args:
+        imager: A camera with a universal network.
+        images: To crop from.
+        settings: How long, and how large.
+        readout: Errors of measurements, as the network was trained with.
+        seed: Of everything random.
+        watcher: Who is told how it goes.
+
+    Returns:
+        What it was trained on.
+    """
+    watcher = watcher or Quiet()
+    torch.manual_seed(seed)
+    predictor = predictor_for(imager.reconstructor, PredictorOptions(settings.channels))
+    began = time.perf_counter()
+    cases = gather(imager, predictor.levels, images, settings, readout, seed, watcher)
+    left = settings.seconds - (time.perf_counter() - began) if settings.seconds else math.inf
+    fit(predictor.to(imager.device), cases, settings.steps, left, watcher)
+    imager.camera.predictor = predictor.eval().requires_grad_(False)
+    return cases
+
+
+def gather(
+    imager: Imager,
+    levels: tuple[int, ...],
+    images: PackedImages,
+    settings: AllocationConfig,
+    readout: ReadoutConfig | None = None,
+    seed: int = 0,
+    watcher: Watcher | None = None,
+    kept: int = 0,
+) -> Cases:
+    """Reconstruct crops with many counts and note the errors; see `Cases`.
+
+    Args:
+        imager: The camera.
+        levels: K counts, those of its predictor.
+        images: To crop from.
+        settings: How many crops at most, how long at most.
+        readout: Errors of measurements; none where not given.
+        seed: Of everything random.
+        watcher: Who is told how it goes.
+        kept: Of how many crops to keep y; they have no errors of measurements.
+    """
+    sampler = CropSampler(images, settings.crop, settings.crops, augment=True, seed=seed)
+    torch.manual_seed(seed)
+    limit = settings.seconds * settings.gathering or math.inf
+    found: list[tuple[Tensor, Tensor]] = []
+    measured: list[Tensor] = []
+    began, done = time.perf_counter(), 0
+    with _frozen(imager):
+        for locations in torch.split(sampler.epoch(0), settings.batch):
+            pixels = images.crops(locations, settings.crop).to(imager.device).float()
+            exact = done < kept
+            found.append(examine(imager, levels, pixels, None if exact else readout))
+            if exact:
+                measured.append(imager.operator.forward(pixels).round().int().cpu())
+            done += len(pixels)
+            if watcher:
+                watcher.progress(done, len(sampler), "errors of crops")
+            if time.perf_counter() - began > limit:
+                break
+    inputs, errors = (torch.cat(parts) for parts in zip(*found, strict=True))
+    nothing = torch.empty(0, imager.rows, *errors.shape[-2:], dtype=torch.int32)
+    return Cases(inputs, errors, torch.cat([nothing, *measured])[:kept])
+
+
+def write_cases(path: str, cases: Cases, levels: tuple[int, ...]) -> None:
+    """Write y and the errors of the crops that have it, for fitting an integer decision."""
+    y = cases.y.numpy()
+    if abs(y).max(initial=0) < 2**15:
+        y = y.astype(np.int16)
+    errors = cases.errors[: len(y)].float().cpu().numpy()
+    np.savez_compressed(path, y=y, errors=errors, levels=np.array(levels))
+
+
+def examine(
+    imager: Imager, levels: tuple[int, ...], pixels: Tensor, readout: ReadoutConfig | None
+) -> tuple[Tensor, Tensor]:
+    """Return inputs (N, s, I, h, w) and log errors (N, K, h, w) of crops (N, H, W)."""
+    camera = imager.camera
+    size, stride = (pixels.shape[-2], pixels.shape[-1]), imager.geometry.stride
+    x = camera.normalization.pixels(pixels)
+    y, deviation, ones = imager.operator.forward(x), None, imager.operator.sense_ones(size)
+    if readout is not None and readout.share:
+        y, deviation = draw_errors(y, camera.normalization, ones, readout)
+    low, high = (camera.normalization.pixels(pixels.new_tensor(v)) for v in (0.0, 255.0))
+
+    def look(evidence: Evidence, counts: Tensor) -> Tensor:
+        """Add a round to the evidence; return the log errors it leaves."""
+        image, features = camera.examine_part(y, size, deviation, counts)
+        evidence.add(y, counts, image, pool_features(features, stride), deviation)
+        error = cell_means((image.clamp(low, high) - x).square(), stride)
+        return (error + _LEAST_ERROR).log()
+
+    grid = y.shape[-2:]
+    even = _draw_levels(levels, len(x), x.device)
+    evidence = Evidence(imager.operator, _whitening(imager), levels)
+    so_far, inputs, errors = [], [], []
+    for count in even.unbind(1):
+        errors.append(look(evidence, count[:, None, None].expand(-1, *grid)))
+        so_far.append(copy.copy(evidence))
+        inputs.append(evidence.inputs.half())
+    del inputs[0]  # nothing was predicted yet
+    for _ in range(_FIRST_ROUNDS):
+        first = int(torch.randint(1, max(2, len(levels) * 3 // 4), ()).clamp(max=len(levels) - 1))
+        evidence, error = copy.copy(so_far[first]), errors[first]
+        for _ in range(_ROUNDS):
+            assert evidence.counts is not None
+            error = look(evidence, _draw_growth(evidence.counts, error, imager.rows))
+            inputs.append(evidence.inputs.half())
+    curves = _at_levels(torch.stack(errors, dim=1), even.log(), x.new_tensor(levels).log())
+    return torch.stack(inputs, dim=1), curves
+
+
+def _whitening(imager: Imager) -> Tensor:
+    factor = imager.reconstructor.whitening(imager.operator)
+    assert factor is not None  # every network for any count has one
+    return factor
+
+
+def _draw_levels(levels: tuple[int, ...], crops: int, device: torch.device) -> Tensor:
+    """Return counts (N, K) around the levels, so that the predictor meets those between too."""
+    wanted = torch.tensor(levels, device=device).log()
+    gap = (wanted[-1] - wanted[0]) / max(1, len(levels) - 1)
+    shift = (torch.rand(crops, len(levels), device=device) - 0.5) * gap
+    shift[:, 0] = shift[:, -1] = 0
+    return (wanted + shift).exp().round().long().clamp(levels[0], levels[-1]).cummax(dim=1).values
+
+
+def _draw_growth(counts: Tensor, log_errors: Tensor, rows: int) -> Tensor:
+    """Draw what windows take next: more where the error is large, as a sensible allocation does."""
+
+    def uniform(low: float, high: float) -> Tensor:
+        return low + (high - low) * torch.rand(len(counts), 1, 1, device=counts.device)
+
+    need = log_errors - log_errors.mean(dim=(1, 2), keepdim=True)
+    growth = uniform(0, 1) + uniform(0.2, 0.8) * need
+    growth = growth + uniform(0, 0.5) * torch.randn_like(need)
+    return counts + (counts * (growth.clamp(0, 2.5).exp() - 1)).long().clamp(max=rows - counts)
+
+
+def _at_levels(curves: Tensor, given: Tensor, wanted: Tensor) -> Tensor:
+    """Interpolate curves (N, K, h, w), known at `given` (N, K), at the levels `wanted` (K,)."""
+    after = torch.searchsorted(given, wanted.expand_as(given).contiguous())
+    after = after.clamp(1 if len(wanted) > 1 else 0, given.shape[1] - 1)
+    before = (after - 1).clamp(min=0)
+    left, right = given.gather(1, before), given.gather(1, after)
+    share = ((wanted - left) / (right - left).clamp(min=1e-6)).clamp(0, 1)[..., None, None]
+
+    def pick(index: Tensor) -> Tensor:
+        return curves.gather(1, index[..., None, None].expand_as(curves))
+
+    return pick(before).lerp(pick(after), share)
+
+
+def fit(
+    predictor: ErrorPredictor,
+    cases: Cases,
+    steps: int,
+    seconds: float = math.inf,
+    watcher: Watcher | None = None,
+) -> None:
+    """Train a predictor on what was noted.
+
+    The loss of a prediction p of an error e, both logarithms, is exp(e − p) + p: it is least where
+    exp(p) is the mean of the squared errors that look alike, which is what an image's PSNR counts.
+
+    Args:
+        predictor: Is trained, where it is.
+        cases: Inputs and errors.
+        steps: At most.
+        seconds: At most.
+        watcher: Who is told how it goes.
+    """
+    device = predictor.mean.device
+    inputs, errors = cases.inputs.flatten(0, 1), cases.errors.float()
+    times = cases.inputs.shape[1]
+    some = inputs[:: max(1, len(inputs) // 2048)].float()
+    predictor.expect(some, errors)
+    optimizer = torch.optim.Adam(predictor.parameters(), lr=_RATE)
+    predictor.train()
+    began = time.perf_counter()
+    for step in range(steps):
+        spent = time.perf_counter() - began
+        done = max(step / steps, spent / seconds)
+        if done >= 1:
+            break
+        optimizer.param_groups[0]["lr"] = _RATE * 0.5 * (1 + math.cos(math.pi * done))
+        chosen = torch.randint(len(inputs), (_BATCH,), device=inputs.device)
+        predicted = predictor(inputs[chosen].to(device).float())
+        missed = errors[chosen // times].to(device) - predicted
+        loss = (missed.clamp(max=math.log(_LEAST_SURE)).exp() - missed).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if watcher and (step + 1) % 100 == 0:
+            watcher.progress(step + 1, steps, f"loss {loss.item():.3f}")
+
+
+@contextmanager
+def _frozen(imager: Imager) -> Iterator[None]:
+    """Run the network as it is, on a GPU in half precision."""
+    precision = imager.precision
+    if imager.device.type == "cuda":
+        imager.precision = "bfloat16"
+    try:
+        with imager.camera.inference():
+            yield
+    finally:
+        imager.precision = precision

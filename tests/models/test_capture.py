@@ -1,0 +1,171 @@
+"""The closed loop: rounds of requests and values, within the budget to the last measurement."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from skimage import data
+
+from tersense.errors import TersenseError
+from tersense.measurements.readout import Readout
+from tersense.models import capture as capturing
+from tersense.models.files import read_model, write_model
+from tersense.models.imager import Imager
+from tersense.reconstruction.allocation.predictor import PredictorOptions, predictor_for
+from tersense.reconstruction.unrolled import UnrolledOptions, UnrolledReconstructor
+from tersense.sensing.geometry import Geometry
+from tersense.sensing.patterns import random_patterns
+
+ROWS, STRIDE = 32, 8
+
+
+def adaptive_imager(seed=0):
+    """Build a camera of 16×16 windows, 8 apart, whose network and predictor are random."""
+    torch.manual_seed(seed)
+    patterns = random_patterns(ROWS, 16, 0.1, stride=STRIDE)
+    network = UnrolledReconstructor(
+        Geometry(16, STRIDE), ROWS, UnrolledOptions(2, 8, universal=True, lowest_rate=0.05)
+    )
+    for weights in network.parameters():
+        torch.nn.init.normal_(weights, std=0.05)
+    imager = Imager("adaptive", patterns, torch.ones(ROWS), 116.0, 69.0, network.eval())
+    predictor = predictor_for(network, PredictorOptions(8))
+    with torch.no_grad():
+        predictor.layers[-1].weight.mul_(30)  # windows shall differ
+        predictor.layers[-1].bias.copy_(torch.linspace(2, -2, len(predictor.levels)))
+    imager.camera.predictor = predictor.eval().requires_grad_(False)
+    return imager
+
+
+@pytest.fixture(scope="module")
+def imager():
+    return adaptive_imager()
+
+
+def run(imager, image, rate, rounds=3, readout=None):
+    y = imager.sense(image, readout=readout)
+    capture = imager.begin(image.shape, rate, rounds, y.header.readout)
+    asked = []
+    while (request := capture.next()) is not None:
+        asked.append(request)
+        capture.add(y.values[request.mask])
+    return capture, asked, y
+
+
+IMAGE = data.camera()[100:157, 120:201]
+
+
+@given(st.integers(3, ROWS), st.integers(1, 5), st.integers(1, 40), st.integers(1, 40))
+@settings(deadline=None, max_examples=25)
+def test_a_capture_takes_as_many_measurements_as_the_rate_allows(m, rounds, height, width):
+    imager = adaptive_imager()
+    image = IMAGE[:height, :width]
+    capture, asked, _ = run(imager, image, m / STRIDE**2, rounds)
+    assert capture.counts.sum() == sum(map(len, asked)) == m * capture.counts.size
+    assert len(asked) == rounds
+    assert capture.counts.max() <= ROWS
+    assert capture.counts.min() >= 3
+    before = np.zeros_like(capture.counts)
+    for request in asked:
+        np.testing.assert_array_equal(request.before, before)
+        assert (request.after >= before).all()
+        assert request.mask.sum() == len(request)
+        before = request.after
+    assert capture.reconstruct().shape == image.shape
+
+
+def test_the_image_is_that_of_the_network_given_the_counts(imager):
+    capture, asked, y = run(imager, IMAGE, 0.2)
+    assert asked[0].after.min() == asked[0].after.max()
+    assert capture.counts.min() < capture.counts.max()
+    values = torch.from_numpy(y.values.astype(np.float32))[None]
+    with imager.camera.inference():
+        counts = torch.from_numpy(capture.counts)[None]
+        whole = imager.reconstruct_batch(values, IMAGE.shape, counts=counts)[0]
+    np.testing.assert_allclose(capture.estimate(), whole.numpy(), atol=1e-3)
+
+
+def test_one_round_is_the_camera_of_that_rate(imager):
+    capture, asked, _ = run(imager, IMAGE, 0.25, rounds=1)
+    assert len(asked) == 1
+    lower = imager.at_rate(0.25)
+    expected = lower.estimate(lower.sense(IMAGE))
+    np.testing.assert_allclose(capture.estimate(), expected, atol=2e-2)
+
+
+def test_tiles_decide_as_the_whole_image_does(imager, monkeypatch):
+    image = data.camera()[:200, :176]
+    whole, asked, _ = run(imager, image, 0.2)
+    monkeypatch.setattr(capturing, "TILE_PIXELS", 48**2)
+    tiled, again, _ = run(imager, image, 0.2)
+    np.testing.assert_array_equal(asked[0].after, again[0].after)
+    differ = np.abs(whole.counts - tiled.counts)
+    assert np.median(differ) == 0
+    assert np.abs(whole.estimate() - tiled.estimate()).mean() < 1
+
+
+@pytest.mark.parametrize(
+    "readout", [Readout(noise=20.0, seed=3), Readout.covering(4000, 6), Readout(photons=2.0)]
+)
+def test_values_of_a_readout_are_taken_as_what_they_are(imager, readout):
+    capture, _, y = run(imager, IMAGE, 0.2, readout=readout)
+    counts = torch.from_numpy(capture.counts)[None]
+    row = torch.arange(ROWS)[:, None, None]
+    values = torch.from_numpy((y.values * y.header.readout.unit).astype(np.float32))
+    values = torch.where(row < counts, values, 0.0)[None]
+    with imager.camera.inference():
+        whole = imager.reconstruct_batch(values, IMAGE.shape, y.header.readout, counts)[0]
+    np.testing.assert_allclose(capture.estimate(), whole.numpy(), atol=1e-3)
+
+
+def test_an_image_can_be_had_after_every_round(imager):
+    y = imager.sense(IMAGE)
+    capture = imager.begin(IMAGE.shape, 0.2)
+    with pytest.raises(TersenseError, match="nothing is measured yet"):
+        capture.reconstruct()
+    images = []
+    while (request := capture.next()) is not None:
+        capture.add(y.values[request.mask])
+        images.append(capture.estimate())
+    assert len(images) == 3
+    assert all(np.abs(a - b).max() > 0.1 for a, b in pairwise(images))
+
+
+def test_mistakes_of_a_camera_get_one_line_each(imager):
+    capture = imager.begin((40, 40), 0.2)
+    with pytest.raises(TersenseError, match=r"nothing was asked for; call next\(\)"):
+        capture.add([1])
+    request = capture.next()
+    with pytest.raises(TersenseError, match="the last request is still open"):
+        capture.next()
+    with pytest.raises(TersenseError, match=f"{len(request)} values were asked for, got 2"):
+        capture.add([1, 2])
+    with pytest.raises(TersenseError, match="NaN or Inf"):
+        capture.add(np.full(len(request), np.nan))
+    with pytest.raises(TersenseError, match=r"rate must lie between 0\.0469 and 0\.5, got 0\.7"):
+        imager.begin((40, 40), 0.7)
+    with pytest.raises(TersenseError, match="rounds must be at least 1, got 0"):
+        imager.begin((40, 40), 0.2, rounds=0)
+    with pytest.raises(TersenseError, match="at least one pixel"):
+        imager.begin((40, 0), 0.2)
+    plain = adaptive_imager()
+    plain.camera.predictor = None
+    with pytest.raises(TersenseError, match=r"cannot decide .* train\.allocation=true"):
+        plain.begin((40, 40), 0.2)
+    assert plain.begin((40, 40), 0.2, rounds=1).next() is not None
+
+
+def test_a_model_file_keeps_the_predictor(imager, tmp_path):
+    write_model(tmp_path / "with.safetensors", imager)
+    again = read_model(tmp_path / "with.safetensors")
+    kept, ours = again.camera.predictor, imager.camera.predictor
+    assert kept.levels == ours.levels
+    for name, value in kept.state_dict().items():
+        torch.testing.assert_close(value, ours.state_dict()[name], rtol=1e-3, atol=1e-3)
+    plain = adaptive_imager()
+    plain.camera.predictor = None
+    write_model(tmp_path / "without.safetensors", plain)
+    assert read_model(tmp_path / "without.safetensors").camera.predictor is None

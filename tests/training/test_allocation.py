@@ -1,0 +1,114 @@
+"""Training what adaptive sensing decides by."""
+
+import numpy as np
+import pytest
+import torch
+
+from runs import assert_equal_weights, unrolled_config, weights_of
+from tersense.errors import TersenseError
+from tersense.reconstruction.allocation.predictor import PredictorOptions, predictor_for
+from tersense.training.allocation import examine, fit, gather, write_cases
+from tersense.training.config import AllocationConfig, ReadoutConfig, build_config
+from tersense.training.packing import open_images
+from tersense.training.run import train
+
+SMALL = AllocationConfig(seconds=0, crops=24, crop=48, batch=8, steps=150, channels=16)
+
+
+def config(out, **changes):
+    options = {"reconstructor__universal": True, "train__loss": "log", "sensing__rate": 0.5}
+    return unrolled_config(out, **{**options, **changes})
+
+
+@pytest.fixture(scope="module")
+def imager(tmp_path_factory):
+    return train(config(tmp_path_factory.mktemp("network") / "run"))
+
+
+@pytest.fixture(scope="module")
+def images():
+    return open_images("package:skimage/data", 48)
+
+
+@pytest.fixture(scope="module")
+def cases(imager, images):
+    levels = predictor_for(imager.reconstructor, PredictorOptions()).levels
+    return gather(imager, levels, images, SMALL, kept=8)
+
+
+def test_errors_are_those_of_the_network_at_even_counts(imager):
+    levels = predictor_for(imager.reconstructor, PredictorOptions()).levels
+    pixels = torch.randint(0, 256, (3, 48, 48), generator=torch.Generator().manual_seed(0)).float()
+    with imager.camera.inference():
+        _, errors = examine(imager, levels, pixels, None)
+        assert errors.shape == (3, len(levels), 6, 6)
+        for place, level in ((0, levels[0]), (-1, levels[-1])):  # met exactly, never shifted
+            y = imager.measure(pixels)
+            counts = torch.full((3, 6, 6), level)
+            image = imager.reconstruct_batch(y, counts=counts).clamp(0, 255)
+            error = ((image - pixels) / imager.std).square()
+            wanted = error.unfold(1, 8, 8).unfold(2, 8, 8).mean(dim=(-2, -1)).log()
+            torch.testing.assert_close(errors[:, place], wanted, rtol=1e-3, atol=1e-3)
+
+
+def test_a_predictor_learns_the_errors(imager, cases):
+    torch.manual_seed(0)
+    predictor = predictor_for(imager.reconstructor, PredictorOptions(16))
+    fit(predictor, cases, steps=150)
+    with torch.no_grad():
+        predicted = predictor(cases.inputs[:, 3].float())
+    missed = (predicted - cases.errors).abs().mean()
+    spread = (cases.errors - cases.errors.mean(dim=(0, 2, 3), keepdim=True)).abs().mean()
+    assert missed < 0.75 * spread
+
+
+def test_measurements_are_kept_with_their_errors(imager, cases, tmp_path):
+    write_cases(str(tmp_path / "cases.npz"), cases, (1, 2, 3))
+    kept = np.load(tmp_path / "cases.npz")
+    assert kept["y"].shape == (8, imager.rows, 6, 6)
+    assert kept["y"].dtype.kind == "i"
+    assert kept["errors"].shape == (8, cases.errors.shape[1], 6, 6)
+    assert kept["levels"].tolist() == [1, 2, 3]
+
+
+def test_errors_of_measurements_reach_the_predictor(imager, images):
+    levels = predictor_for(imager.reconstructor, PredictorOptions()).levels
+    noisy = gather(imager, levels, images, SMALL, ReadoutConfig(share=1.0))
+    told = noisy.inputs[:, :, -1].float()
+    assert (told > 0).all()
+    assert noisy.y.shape[0] == 0
+
+
+def test_a_finished_model_gets_a_predictor_and_keeps_its_network(tmp_path, imager):
+    first = tmp_path / "first"
+    train(config(first))
+    small = {
+        "allocation__crops": 6, "allocation__crop": 32, "allocation__steps": 5,
+        "allocation__channels": 8,
+    }  # fmt: skip
+    changes = {"train__allocation": True, "train__epochs": 0, "train__start": str(first)}
+    added = train(config(tmp_path / "second", **changes, **small))
+    assert added.camera.predictor is not None
+    before, after = weights_of(first), weights_of(tmp_path / "second")
+    assert_equal_weights(before, {key: after[key] for key in before})
+    assert any(key.startswith("allocation.") for key in after)
+    capture = added.begin((40, 40), 0.2)
+    capture.add(np.zeros(len(capture.next())))
+    assert len(capture.next()) > 0
+
+
+def test_a_run_trains_network_and_predictor(tmp_path):
+    small = {
+        "allocation__crops": 6, "allocation__crop": 32, "allocation__steps": 5,
+        "allocation__channels": 8, "train__allocation": True, "train__epochs": 1,
+    }  # fmt: skip
+    imager = train(config(tmp_path / "run", **small))
+    assert imager.camera.predictor is not None
+    assert any(key.startswith("allocation.") for key in weights_of(tmp_path / "run"))
+
+
+def test_settings_that_cannot_be_are_refused():
+    with pytest.raises(TersenseError, match=r"train\.allocation must be false unless .*universal"):
+        build_config({"train": {"allocation": True}})
+    with pytest.raises(TersenseError, match=r"train\.epochs must be at least 1, or 0 with"):
+        build_config({"train": {"epochs": 0}})
