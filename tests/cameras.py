@@ -4,9 +4,13 @@ import numpy as np
 import torch
 
 from tersense.models.imager import Imager
+from tersense.reconstruction.allocation.predictor import PredictorOptions, predictor_for
 from tersense.reconstruction.mlp import MlpOptions, MlpReconstructor
+from tersense.reconstruction.unrolled import UnrolledOptions, UnrolledReconstructor
 from tersense.sensing.geometry import Geometry
-from tersense.sensing.patterns import Patterns
+from tersense.sensing.patterns import Patterns, random_patterns
+
+ADAPTIVE_ROWS, ADAPTIVE_STRIDE = 32, 8
 
 
 def random_camera(m, window, stride, density=0.2, seed=0):
@@ -27,3 +31,23 @@ def camera_of(phi, stride, seed=0):
             reconstructor.layers(torch.randn(50, m) * 3)
     alpha = torch.rand(m) + 0.5
     return Imager(f"random-{seed}", Patterns(phi, stride), alpha, 116.18, 68.64, reconstructor)
+
+
+def adaptive_imager(seed=0):
+    """Build a camera of 16×16 windows, 8 apart, whose network and predictor are random."""
+    torch.manual_seed(seed)
+    patterns = random_patterns(ADAPTIVE_ROWS, 16, 0.1, stride=ADAPTIVE_STRIDE)
+    network = UnrolledReconstructor(
+        Geometry(16, ADAPTIVE_STRIDE),
+        ADAPTIVE_ROWS,
+        UnrolledOptions(2, 8, universal=True, lowest_rate=0.05),
+    )
+    for weights in network.parameters():
+        torch.nn.init.normal_(weights, std=0.05)
+    imager = Imager("adaptive", patterns, torch.ones(ADAPTIVE_ROWS), 116.0, 69.0, network.eval())
+    predictor = predictor_for(network, PredictorOptions(8))
+    with torch.no_grad():
+        predictor.layers[-1].weight.mul_(30)  # windows shall differ
+        predictor.layers[-1].bias.copy_(torch.linspace(2, -2, len(predictor.levels)))
+    imager.camera.predictor = predictor.eval().requires_grad_(False)
+    return imager

@@ -9,35 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from skimage import data
 
+from cameras import ADAPTIVE_ROWS as ROWS
+from cameras import ADAPTIVE_STRIDE as STRIDE
+from cameras import adaptive_imager
 from tersense.errors import TersenseError
 from tersense.measurements.readout import Readout
 from tersense.models import capture as capturing
 from tersense.models.files import read_model, write_model
-from tersense.models.imager import Imager
-from tersense.reconstruction.allocation.predictor import PredictorOptions, predictor_for
-from tersense.reconstruction.unrolled import UnrolledOptions, UnrolledReconstructor
-from tersense.sensing.geometry import Geometry
-from tersense.sensing.patterns import random_patterns
-
-ROWS, STRIDE = 32, 8
-
-
-def adaptive_imager(seed=0):
-    """Build a camera of 16×16 windows, 8 apart, whose network and predictor are random."""
-    torch.manual_seed(seed)
-    patterns = random_patterns(ROWS, 16, 0.1, stride=STRIDE)
-    network = UnrolledReconstructor(
-        Geometry(16, STRIDE), ROWS, UnrolledOptions(2, 8, universal=True, lowest_rate=0.05)
-    )
-    for weights in network.parameters():
-        torch.nn.init.normal_(weights, std=0.05)
-    imager = Imager("adaptive", patterns, torch.ones(ROWS), 116.0, 69.0, network.eval())
-    predictor = predictor_for(network, PredictorOptions(8))
-    with torch.no_grad():
-        predictor.layers[-1].weight.mul_(30)  # windows shall differ
-        predictor.layers[-1].bias.copy_(torch.linspace(2, -2, len(predictor.levels)))
-    imager.camera.predictor = predictor.eval().requires_grad_(False)
-    return imager
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from tersense.evaluation.protocols import Captured
 from tersense.io.deep import USUAL, largest_pixel
 from tersense.io.images import ImageArray
 from tersense.measurements.readout import Readout
-from tersense.reconstruction.allocation import ErrorPredictor
+from tersense.reconstruction.allocation import ErrorPredictor, IntegerDecision
 from tersense.reconstruction.base import Normalization, Reconstructor
 from tersense.reconstruction.gaussian import fill_missing
 from tersense.sensing.geometry import Geometry
@@ -34,8 +34,8 @@ class Camera(nn.Module):
         normalization: Of the pixels that the reconstructor was trained on.
         reconstructor: The network.
 
-    `precision` may be set to bfloat16 where the machine is fast at it. `predictor` is what adaptive
-    sensing decides by, where it was trained.
+    `precision` may be set to bfloat16 where the machine is fast at it. `predictor` and
+    `decision` are what adaptive sensing decides by, where it was trained.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class Camera(nn.Module):
         self.reconstructor = reconstructor.to(operator.phi.device)
         self.precision = "float32"
         self.predictor: ErrorPredictor | None = None
+        self.decision: IntegerDecision | None = None
         self.eval()
 
     @property

@@ -157,6 +157,17 @@ class Capture:
         self._values[places] = new * np.broadcast_to(unit, places.shape)[places]
         self.counts, self._request, self._image = request.after, None, None
 
+    def take(self, counts: Counts, values: NDArray[Any]) -> None:
+        """Take in what another decision chose, instead of further rounds.
+
+        Args:
+            counts: (h, w), rows that each window has in the end.
+            values: (m, h, w), of which the rows not yet taken are read.
+        """
+        self._request = Request(self.counts, counts, self.camera.rows)
+        self._round = self.rounds
+        self.add(values[self._request.mask])
+
     def estimate(self) -> NDArray[np.float32]:
         """Reconstruct from all that is measured so far, neither rounded nor clipped."""
         if not self.counts.any():

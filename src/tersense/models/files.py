@@ -1,10 +1,10 @@
 """Model files.
 
 A model file is a safetensors file: Φ as int8 (`phi`), α (`alpha`), the weights of the
-reconstructor (`reconstructor.…`, matrices as float16), those of the predictor where adaptive
-sensing was trained (`allocation.…`), and one metadata entry `tersense`, a JSON object with the
-geometry, the normalization, the reconstructor's name and options, those of the predictor, and where
-the model comes from. Nothing in it names code or paths.
+reconstructor (`reconstructor.…`, matrices as float16), where adaptive sensing was trained those of
+the predictor (`allocation.…`) and of the integer decision (`decision.…`), and one metadata entry
+`tersense`, a JSON object with the geometry, the normalization, the reconstructor's name and
+options, those of the predictor, and where the model comes from. Nothing in it names code or paths.
 """
 
 import json
@@ -22,13 +22,14 @@ from tersense.errors import TersenseError, one_line
 from tersense.io.files import require_file, written_whole
 from tersense.io.schema import above, at_least, build
 from tersense.models.imager import Imager
+from tersense.reconstruction.allocation import IntegerDecision
 from tersense.reconstruction.allocation.predictor import PredictorOptions, predictor_for
 from tersense.reconstruction.base import build_reconstructor
 from tersense.sensing.geometry import Geometry
 from tersense.sensing.patterns import MAX_ENTRIES, Patterns
 
 FORMAT = 1
-_WEIGHTS, _ALLOCATION = "reconstructor.", "allocation."
+_WEIGHTS, _ALLOCATION, _DECISION = "reconstructor.", "allocation.", "decision."
 
 
 def write_model(path: str | Path, imager: Imager) -> None:
@@ -47,11 +48,13 @@ def write_model(path: str | Path, imager: Imager) -> None:
         "options": asdict(imager.reconstructor.options),
         "about": imager.about,
     }
-    predictor = imager.camera.predictor
+    predictor, decision = imager.camera.predictor, imager.camera.decision
     if predictor is not None:
         description["allocation"] = asdict(predictor.options)
         for key, value in predictor.state_dict().items():
             tensors[_ALLOCATION + key] = _to_half(value)
+    if predictor is not None and decision is not None:
+        tensors |= {_DECISION + key: value for key, value in decision.state_dict().items()}
     metadata = {"tersense": json.dumps(description, sort_keys=True)}
     with written_whole(path) as partial:
         save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, partial, metadata)
@@ -129,7 +132,10 @@ def _build(description: _Description, file: Any, device: str | torch.device) -> 
     if description.allocation:
         options = build("allocation", PredictorOptions, description.allocation)
         with torch.device("meta"):
-            parts[_ALLOCATION] = predictor_for(reconstructor, options)
+            predictor = predictor_for(reconstructor, options)
+            parts[_ALLOCATION] = predictor
+            if any(key.startswith(_DECISION) for key in file.keys()):  # noqa: SIM118
+                parts[_DECISION] = IntegerDecision(len(patterns), predictor.levels)
     _take_weights(parts, file)
     # Convolutions are faster with the channels of a pixel side by side.
     reconstructor.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -137,7 +143,9 @@ def _build(description: _Description, file: Any, device: str | torch.device) -> 
         description.name, patterns, alpha, description.mean, description.std, reconstructor,
         description.about, device,
     )  # fmt: skip
-    imager.camera.predictor = parts.get(_ALLOCATION)  # type: ignore[assignment]
+    for name, prefix in (("predictor", _ALLOCATION), ("decision", _DECISION)):
+        part = parts.get(prefix)
+        setattr(imager.camera, name, part and part.eval().requires_grad_(False).to(device))
     return imager
 
 

@@ -30,6 +30,7 @@ from tersense.reconstruction.allocation.predictor import (
 from tersense.runtime.progress import Quiet, Watcher
 from tersense.training.config import AllocationConfig, ReadoutConfig
 from tersense.training.crops import CropSampler, PackedImages
+from tersense.training.decision import fit_decision
 from tersense.training.draws import draw_errors
 
 _LEAST_ERROR = 1e-6  # squared, in deviations of the pixels: far below rounding to 8 bits
@@ -62,7 +63,9 @@ def train_allocation(
     seed: int = 0,
     watcher: Watcher | None = None,
 ) -> Cases:
-    """Give a camera a predictor, trained on its errors; the network is not changed.
+    """Give a camera what adaptive sensing decides by, trained on its errors.
+
+    That is a predictor and the integer decision of a sensor. The network is not changed.
 
     Args:
         imager: A camera with a universal network.
@@ -83,6 +86,9 @@ def train_allocation(
     left = settings.seconds - (time.perf_counter() - began) if settings.seconds else math.inf
     fit(predictor.to(imager.device), cases, settings.steps, left, watcher)
     imager.camera.predictor = predictor.eval().requires_grad_(False)
+    if len(cases.y):
+        y, errors = cases.y.numpy(), cases.errors[: len(cases.y)].float().cpu().numpy()
+        imager.camera.decision = fit_decision(imager.phi, predictor.levels, y, errors)
     return cases
 
 
@@ -94,7 +100,6 @@ def gather(
     readout: ReadoutConfig | None = None,
     seed: int = 0,
     watcher: Watcher | None = None,
-    kept: int = 0,
 ) -> Cases:
     """Reconstruct crops with many counts and note the errors; see `Cases`.
 
@@ -106,7 +111,6 @@ def gather(
         readout: Errors of measurements; none where not given.
         seed: Of everything random.
         watcher: Who is told how it goes.
-        kept: Of how many crops to keep y; they have no errors of measurements.
     """
     sampler = CropSampler(images, settings.crop, settings.crops, augment=True, seed=seed)
     torch.manual_seed(seed)
@@ -117,7 +121,7 @@ def gather(
     with _frozen(imager):
         for locations in torch.split(sampler.epoch(0), settings.batch):
             pixels = images.crops(locations, settings.crop).to(imager.device).float()
-            exact = done < kept
+            exact = done < settings.sensor_crops  # integers, as a sensor has them
             found.append(examine(imager, levels, pixels, None if exact else readout))
             if exact:
                 measured.append(imager.operator.forward(pixels).round().int().cpu())
@@ -128,7 +132,7 @@ def gather(
                 break
     inputs, errors = (torch.cat(parts) for parts in zip(*found, strict=True))
     nothing = torch.empty(0, imager.rows, *errors.shape[-2:], dtype=torch.int32)
-    return Cases(inputs, errors, torch.cat([nothing, *measured])[:kept])
+    return Cases(inputs, errors, torch.cat([nothing, *measured]))
 
 
 def write_cases(path: str, cases: Cases, levels: tuple[int, ...]) -> None:

@@ -167,6 +167,8 @@ class AllocationConfig:
         batch: Crops at a time.
         steps: Of training the predictor, at most.
         channels: Its size.
+        sensor_crops: Crops, of those above, that the integer decision of a sensor without a network
+            is fitted to; 0 for none.
     """
 
     seconds: Annotated[float, at_least(0)] = 120.0
@@ -176,6 +178,7 @@ class AllocationConfig:
     batch: Annotated[int, at_least(1)] = 16
     steps: Annotated[int, at_least(1)] = 6000
     channels: Annotated[int, at_least(1), at_most(1024)] = 160
+    sensor_crops: Annotated[int, at_least(0)] = 256
 
 
 @dataclass(frozen=True)

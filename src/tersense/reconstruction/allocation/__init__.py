@@ -6,6 +6,14 @@ and a budget into counts; `decision` does both with small integers, for sensors 
 """
 
 from tersense.reconstruction.allocation.curves import allocate, count_levels, spread_evenly
+from tersense.reconstruction.allocation.decision import IntegerDecision
 from tersense.reconstruction.allocation.predictor import ErrorPredictor, Evidence
 
-__all__ = ["ErrorPredictor", "Evidence", "allocate", "count_levels", "spread_evenly"]
+__all__ = [
+    "ErrorPredictor",
+    "Evidence",
+    "IntegerDecision",
+    "allocate",
+    "count_levels",
+    "spread_evenly",
+]

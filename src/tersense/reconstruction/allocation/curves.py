@@ -117,10 +117,10 @@ def _curves(
     )  # fmt: skip
     points = np.maximum(fine[:, None], counts.reshape(1, -1)).astype(np.int64)
     errors = np.exp(_interpolate(np.log(np.maximum(points, levels[0])), np.log(levels), falling))
-    return points, _convex(points, errors)
+    return points, convex_below(points, errors)
 
 
-def _convex(points: Counts, errors: NDArray[np.float64]) -> NDArray[np.float64]:
+def convex_below(points: Counts, errors: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the greatest convex curves below points (P, n), some of which may coincide."""
     below = np.empty_like(errors)
     for some in range(0, errors.shape[1], _AT_ONCE):

@@ -12,7 +12,9 @@ from tersense.training.config import AllocationConfig, ReadoutConfig, build_conf
 from tersense.training.packing import open_images
 from tersense.training.run import train
 
-SMALL = AllocationConfig(seconds=0, crops=24, crop=48, batch=8, steps=150, channels=16)
+SMALL = AllocationConfig(
+    seconds=0, crops=24, crop=48, batch=8, steps=150, channels=16, sensor_crops=8
+)
 
 
 def config(out, **changes):
@@ -33,7 +35,7 @@ def images():
 @pytest.fixture(scope="module")
 def cases(imager, images):
     levels = predictor_for(imager.reconstructor, PredictorOptions()).levels
-    return gather(imager, levels, images, SMALL, kept=8)
+    return gather(imager, levels, images, SMALL)
 
 
 def test_errors_are_those_of_the_network_at_even_counts(imager):
@@ -75,8 +77,9 @@ def test_errors_of_measurements_reach_the_predictor(imager, images):
     levels = predictor_for(imager.reconstructor, PredictorOptions()).levels
     noisy = gather(imager, levels, images, SMALL, ReadoutConfig(share=1.0))
     told = noisy.inputs[:, :, -1].float()
-    assert (told > 0).all()
-    assert noisy.y.shape[0] == 0
+    assert (told[8:] > 0).all()
+    assert (told[:8] == 0).all()  # a sensor's own integers
+    assert len(noisy.y) == 8
 
 
 def test_a_finished_model_gets_a_predictor_and_keeps_its_network(tmp_path, imager):
@@ -84,7 +87,7 @@ def test_a_finished_model_gets_a_predictor_and_keeps_its_network(tmp_path, image
     train(config(first))
     small = {
         "allocation__crops": 6, "allocation__crop": 32, "allocation__steps": 5,
-        "allocation__channels": 8,
+        "allocation__channels": 8, "allocation__sensor_crops": 0,
     }  # fmt: skip
     changes = {"train__allocation": True, "train__epochs": 0, "train__start": str(first)}
     added = train(config(tmp_path / "second", **changes, **small))
@@ -100,11 +103,15 @@ def test_a_finished_model_gets_a_predictor_and_keeps_its_network(tmp_path, image
 def test_a_run_trains_network_and_predictor(tmp_path):
     small = {
         "allocation__crops": 6, "allocation__crop": 32, "allocation__steps": 5,
-        "allocation__channels": 8, "train__allocation": True, "train__epochs": 1,
+        "allocation__channels": 8, "allocation__sensor_crops": 2,
+        "train__allocation": True, "train__epochs": 1,
     }  # fmt: skip
     imager = train(config(tmp_path / "run", **small))
     assert imager.camera.predictor is not None
-    assert any(key.startswith("allocation.") for key in weights_of(tmp_path / "run"))
+    weights = weights_of(tmp_path / "run")
+    assert any(key.startswith("allocation.") for key in weights)
+    assert weights["decision.first"].dtype == torch.int8
+    assert imager.camera.decision.prediction.any()
 
 
 def test_settings_that_cannot_be_are_refused():

@@ -1,0 +1,183 @@
+"""Where to measure more, decided by small integers: for sensors without a network beside them.
+
+A sensor has y and little else. For every window it computes, in integers that fit 32 bits:
+
+1. What the first F rows do not tell: r_i = y_i − ((Σ_j c_ij·y_j + 64) >> 7), over the first rows j
+   before i. Strong, smooth content is predicted and leaves; texture stays. The bytes c follow from
+   Φ alone (see `linear_prediction`).
+2. For each group of rows between two levels, L_g = log₂ Σ|r_i| in eighths: eight times the place of
+   the leading one, plus the three bits after it.
+3. A score for each step from one level to the next: s = (w₂·h + b₂) >> q with
+   h = max(0, (w₁·L + b₁) >> 6), weights of 8 bits. A score is the logarithm of what a measurement
+   gains there, in eighths of log₂; one that is above the score before it is taken down to that.
+
+The sensor keeps the scores of a frame and looks for the threshold at which the windows together
+take what the budget allows, bit by bit: `spend`. There, scores are limited to −2048 and 2046. All
+shifts round down, also those of negative numbers.
+
+*Open loop*: the sensor has measured half of the budget and decides once what to measure further.
+*Encoder*: it has computed all sums anyway and decides which to send.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+Integers = NDArray[np.int64]
+
+HIDDEN = 16
+HIDDEN_SHIFT, PREDICTION_SHIFT = 6, 7
+EIGHTHS = 3  # bits after the leading one
+_FIRST_ROWS = 10  # that predict the others; more gain little
+_CORRELATION = 0.96  # of pixels side by side
+_BRIGHTNESS = 2.0  # variance of a window's brightness, in that of its pixels around it
+_SCORE_BITS = 12
+_LOWEST_SCORE, _HIGHEST_SCORE = -(1 << (_SCORE_BITS - 1)), (1 << (_SCORE_BITS - 1)) - 2
+
+
+class IntegerDecision(nn.Module):
+    """The weights of a decision, for every number of groups that may be known.
+
+    Args:
+        rows: m.
+        levels: K counts; group g are the rows from level g − 1 to level g.
+
+    Buffers, G the groups known less one: `prediction` c (m, F) int8, `first` w₁ (K, 16, K) int8,
+    `first_bias` (K, 16) int32, `second` w₂ (K, K − 1, 16) int8, `second_bias` (K, K − 1) int32,
+    `shift` q (K,) int32.
+    """
+
+    def __init__(self, rows: int, levels: Sequence[int]) -> None:
+        super().__init__()
+        self.levels, groups = tuple(levels), len(levels)
+        self.prediction: Tensor
+        self.first: Tensor
+        self.first_bias: Tensor
+        self.second: Tensor
+        self.second_bias: Tensor
+        self.shift: Tensor
+        for name, shape, kind in (
+            ("prediction", (rows, min(_FIRST_ROWS, levels[0])), torch.int8),
+            ("first", (groups, HIDDEN, groups), torch.int8),
+            ("first_bias", (groups, HIDDEN), torch.int32),
+            ("second", (groups, groups - 1, HIDDEN), torch.int8),
+            ("second_bias", (groups, groups - 1), torch.int32),
+            ("shift", (groups,), torch.int32),
+        ):
+            self.register_buffer(name, torch.zeros(shape, dtype=kind))
+
+    def decide(self, y: NDArray[np.integer], budget: int, known: int | None = None) -> Integers:
+        """Return how many rows each window takes, (h, w).
+
+        Args:
+            y: (m, h, w), exact measurements; of `known` rows, the rest is ignored.
+            budget: Of all windows together.
+            known: Rows that every window was measured with (open loop); None where all are known
+                and none is sent yet (encoder).
+        """
+        rows = len(self.prediction) if known is None else known
+        scores = self.scores(y, rows)
+        return spend(scores, self.levels, self.levels[0] if known is None else known, budget)
+
+    def scores(self, y: NDArray[np.integer], known: int) -> Integers:
+        """Return the scores (K − 1, h, w) of all steps, given the first rows of y."""
+        groups = self.groups_known(known)
+        logs = self.logs(y)[:groups]
+        first, first_bias, second, second_bias, shift = (
+            values[groups - 1].cpu().numpy().astype(np.int64)
+            for values in (self.first, self.first_bias, self.second, self.second_bias, self.shift)
+        )
+        hidden = np.tensordot(first[:, :groups], logs, 1) + first_bias[:, None, None]
+        hidden = np.maximum(hidden >> HIDDEN_SHIFT, 0)
+        scores = (np.tensordot(second, hidden, 1) + second_bias[:, None, None]) >> int(shift)
+        falling: Integers = np.minimum.accumulate(scores, axis=0)
+        return falling
+
+    def groups_known(self, known: int) -> int:
+        """Return how many groups lie among the first rows; at least one must."""
+        if known < self.levels[0]:
+            raise ValueError(f"a decision needs the first {self.levels[0]} rows, got {known}")
+        return sum(level <= known for level in self.levels)
+
+    def logs(self, y: NDArray[np.integer]) -> Integers:
+        """Return L (K, h, w), the logarithm of what each group adds to the first rows."""
+        rest = np.abs(residuals(y, self.prediction.cpu().numpy()))
+        starts = [0, *self.levels[:-1]]
+        return log2_eighths(np.add.reduceat(rest[: self.levels[-1]], starts, axis=0))
+
+
+def residuals(y: NDArray[np.integer], prediction: NDArray[np.int8]) -> Integers:
+    """Return r (m, h, w): what the first rows do not tell of y (m, h, w)."""
+    first = y[: prediction.shape[1]].astype(np.int64)
+    told = np.tensordot(prediction.astype(np.int64), first, 1)
+    rest: Integers = y - ((told + (1 << (PREDICTION_SHIFT - 1))) >> PREDICTION_SHIFT)
+    return rest
+
+
+def log2_eighths(values: Integers) -> Integers:
+    """Return 8·log₂ of positive integers, the fraction cut to a straight line; 0 for 0 and 1."""
+    place = np.frexp(np.maximum(values, 1).astype(np.float64))[1] - 1  # of the leading one
+    fraction = (np.maximum(values, 1) << EIGHTHS >> place) & ((1 << EIGHTHS) - 1)
+    logs: Integers = (place.astype(np.int64) << EIGHTHS) + fraction
+    return logs
+
+
+def spend(scores: Integers, levels: Sequence[int], start: int, budget: int) -> Integers:
+    """Take the steps with the highest scores until the budget is spent.
+
+    The threshold is the lowest one at which all steps that reach it fit into the budget. What is
+    left goes to the steps just below it, window by window in raster order; the last may be cut.
+
+    Args:
+        scores: (K − 1, h, w), nowhere rising.
+        levels: K counts.
+        start: What every window takes in any case, if it is above the first level.
+        budget: Of all windows together.
+    """
+    bounds = np.maximum(levels, start)
+    if bounds[0] * scores[0].size > budget:
+        raise ValueError(f"budget must be at least {bounds[0] * scores[0].size}, got {budget}")
+    scores = np.clip(scores, _LOWEST_SCORE, _HIGHEST_SCORE)
+    free = bounds[1:] == start  # steps that are taken already
+
+    def taken(threshold: int) -> Integers:
+        reached = (scores >= threshold) | free[:, None, None]
+        counts: Integers = bounds[np.logical_and.accumulate(reached, axis=0).sum(axis=0)]
+        return counts
+
+    threshold = _LOWEST_SCORE
+    if taken(threshold).sum() <= budget:
+        return taken(threshold)
+    for bit in reversed(range(_SCORE_BITS)):
+        if taken(threshold + (1 << bit) - 1).sum() > budget:
+            threshold += 1 << bit
+    counts, more = taken(threshold), taken(threshold - 1)
+    growth = (more - counts).reshape(-1)
+    left = int(budget - counts.sum())
+    cut: Integers = np.clip(left - (growth.cumsum() - growth), 0, growth)
+    return counts + cut.reshape(counts.shape)
+
+
+def linear_prediction(phi: NDArray[np.int8], first_rows: int) -> NDArray[np.int8]:
+    """Return c (m, F) of `residuals`: the best linear prediction of each row from the first.
+
+    Pixels are taken to be correlated by 0.96 to the power of their distance, down plus across, and
+    windows to differ in brightness.
+    """
+    m, window, _ = phi.shape
+    steps = np.arange(window)
+    along = _CORRELATION ** np.abs(steps[:, None] - steps)
+    smooth = along @ phi.astype(np.float64) @ along
+    sums = phi.sum(axis=(1, 2), dtype=np.float64)
+    covariance = smooth.reshape(m, -1) @ phi.reshape(m, -1).T.astype(np.float64)
+    covariance += _BRIGHTNESS * np.outer(sums, sums)
+    tiny = 1e-3 * np.trace(covariance[:first_rows, :first_rows]) / first_rows
+    c = np.zeros((m, first_rows))
+    for row in range(1, m):
+        given = min(row, first_rows)
+        inner = covariance[:given, :given] + tiny * np.eye(given)
+        c[row, :given] = np.linalg.solve(inner, covariance[:given, row])
+    return np.clip((c * (1 << PREDICTION_SHIFT)).round(), -127, 127).astype(np.int8)

@@ -1,0 +1,113 @@
+"""Adaptive cameras in evaluation: every way to spend a budget spends exactly it."""
+
+import numpy as np
+import pytest
+from skimage import data
+
+from cameras import adaptive_imager
+from tersense.errors import TersenseError
+from tersense.evaluation.adaptive import counts_by_change, mean_squares, oracle_counts
+from tersense.evaluation.protocols import score_image
+from tersense.measurements.readout import Readout
+from tersense.models.adaptive import AdaptiveCamera
+from tersense.models.files import read_model, write_model
+from tersense.reconstruction.allocation import IntegerDecision
+
+IMAGE = data.camera()[100:157, 120:201]
+MODES = ["closed", "open", "encoder", "change", "oracle", "even"]
+
+
+@pytest.fixture(scope="module")
+def imager():
+    made = adaptive_imager()
+    levels = made.camera.predictor.levels
+    decision, random = IntegerDecision(made.rows, levels), np.random.default_rng(0)
+    for buffer in decision.buffers():
+        values = random.integers(-60, 60, buffer.shape)
+        buffer.copy_(buffer.new_tensor(np.abs(values) % 7 if buffer.ndim == 1 else values))
+    made.camera.decision = decision
+    return made
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_mode_takes_exactly_the_budget(imager, mode):
+    camera = AdaptiveCamera(imager, 0.2, mode)
+    score = score_image(camera, "name", IMAGE)
+    assert score.measurements == 12 * 8 * 11
+    assert np.isfinite(score.psnr)
+    color = np.stack([IMAGE, IMAGE.T[:57, :81].repeat(2, 1)[:57, :81], IMAGE], axis=-1)
+    captured = camera.capture(color)
+    assert captured.estimate.shape == color.shape
+    assert captured.measurements == 3 * 12 * 8 * 11
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_deeper_pixels_and_codes_of_a_converter_serve_as_well(imager, mode):
+    camera = AdaptiveCamera(imager, 0.2, mode)
+    usual = camera.capture(IMAGE).estimate
+    deep = camera.capture(IMAGE.astype(np.uint16) * 257, depth=16).estimate / 257
+    assert np.median(np.abs(deep - usual)) < 1
+    coded = camera.capture(IMAGE, Readout.covering(4000, 6))
+    assert coded.measurements == 12 * 8 * 11
+    assert np.isfinite(coded.estimate).all()
+
+
+def test_even_is_the_camera_of_that_rate(imager):
+    even = AdaptiveCamera(imager, 0.25, "even").capture(IMAGE).estimate
+    lower = imager.at_rate(0.25)
+    np.testing.assert_allclose(even, lower.estimate(lower.sense(IMAGE)), atol=2e-2)
+
+
+def test_a_camera_without_a_decision_is_refused():
+    with pytest.raises(TersenseError, match=r"no decision for sensors; .*train\.allocation=true"):
+        AdaptiveCamera(adaptive_imager(), 0.2, "open")
+    with pytest.raises(TersenseError, match="rate must lie between"):
+        AdaptiveCamera(adaptive_imager(), 0.9)
+
+
+def test_a_model_file_keeps_the_decision(imager, tmp_path):
+    write_model(tmp_path / "model.safetensors", imager)
+    again = read_model(tmp_path / "model.safetensors")
+    y = imager.sense(IMAGE).values
+    ours, theirs = imager.camera.decision, again.camera.decision
+    np.testing.assert_array_equal(ours.scores(y, 20), theirs.scores(y, 20))
+
+
+# The rules themselves, on a camera whose errors are known
+
+
+def fake(image, noise):
+    """A camera whose error in a window is its noise over the root of its count."""
+
+    def reconstruct(counts):
+        spread = np.kron(noise / np.sqrt(counts), np.ones((8, 8)))[: image.shape[0]]
+        signs = np.where(np.indices(image.shape).sum(axis=0) % 2, 1.0, -1.0)
+        return image + signs * spread[:, : image.shape[1]]
+
+    return reconstruct
+
+
+def test_the_oracle_measures_where_the_error_is():
+    image = np.full((30, 40), 128.0)
+    noise = np.ones((4, 5))
+    noise[1, 2] = 20.0
+    counts = oracle_counts(fake(image, noise), image, 8, (2, 4, 8, 16, 32), 20 * 6)
+    assert counts.sum() == 120
+    assert counts[1, 2] == counts.max() == 32
+
+
+def test_the_rule_of_change_measures_where_the_image_changes():
+    image = np.full((30, 40), 128.0)
+    noise = np.ones((4, 5))
+    noise[1, 2] = 20.0
+    counts = counts_by_change(fake(image, noise), (4, 5), 8, 32, 20 * 6)
+    assert counts.sum() == 120
+    assert counts[1, 2] == counts.max() > 10
+    assert counts.min() >= 3  # half of each stage is even
+
+
+def test_mean_squares_are_of_the_pixels_that_are_there():
+    values = np.random.default_rng(0).normal(size=(20, 13))
+    found = mean_squares(values, 8)
+    assert found.shape == (3, 2)
+    assert found[2, 1] == pytest.approx((values[16:, 8:] ** 2).mean())

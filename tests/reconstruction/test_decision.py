@@ -1,0 +1,152 @@
+"""The decision of a sensor in integers: its arithmetic, and how it spends a budget."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from tersense.reconstruction.allocation.decision import (
+    IntegerDecision,
+    linear_prediction,
+    log2_eighths,
+    residuals,
+    spend,
+)
+from tersense.sensing.patterns import random_patterns
+
+LEVELS = (3, 5, 8, 13, 20)
+
+
+@given(st.integers(1, 2**31 - 1))
+def test_logarithms_are_those_of_the_leading_bits(value):
+    found = int(log2_eighths(np.array([value]))[0])
+    place = value.bit_length() - 1
+    assert found == 8 * place + int(8 * (value / 2**place - 1))
+    assert -1.7 < found - 8 * math.log2(value) <= 0
+
+
+def test_nothing_has_the_logarithm_of_one():
+    np.testing.assert_array_equal(log2_eighths(np.array([0, 1])), [0, 0])
+
+
+def random_decision(seed=0):
+    decision, random = IntegerDecision(20, LEVELS), np.random.default_rng(seed)
+    for name, buffer in decision.named_buffers():
+        top = 127 if buffer.dtype == torch.int8 else 9000
+        values = random.integers(-top, top + 1, buffer.shape)
+        buffer.copy_(torch.from_numpy(np.full(buffer.shape, 5) if name == "shift" else values))
+    return decision
+
+
+def plain_scores(decision, y, known):
+    """Compute what the module says, one integer at a time, and see that 32 bits are enough."""
+
+    def fits(value):
+        assert -(2**31) <= value < 2**31
+        return value
+
+    groups = sum(level <= known for level in LEVELS)
+    c = decision.prediction.tolist()
+    rest = []
+    for row, value in enumerate(y):
+        total = 64
+        for weight, first in zip(c[row], y, strict=False):
+            total = fits(total + weight * first)
+        rest.append(abs(value - (total >> 7)))
+    logs = []
+    for begin, end in zip((0, *LEVELS), LEVELS, strict=False):
+        total = fits(sum(rest[begin:end]))
+        place = max(total, 1).bit_length() - 1
+        logs.append(8 * place + ((max(total, 1) * 8 >> place) & 7))
+    hidden = []
+    for weights, bias in zip(
+        decision.first[groups - 1].tolist(), decision.first_bias[groups - 1].tolist(), strict=True
+    ):
+        for weight, log in zip(weights[:groups], logs, strict=False):
+            bias = fits(bias + weight * log)
+        hidden.append(max(0, bias >> 6))
+    scores = []
+    for weights, bias in zip(
+        decision.second[groups - 1].tolist(), decision.second_bias[groups - 1].tolist(), strict=True
+    ):
+        for weight, value in zip(weights, hidden, strict=True):
+            bias = fits(bias + weight * value)
+        scores.append(min([bias >> int(decision.shift[groups - 1]), *scores[-1:]]))
+    return scores
+
+
+@pytest.mark.parametrize("known", [3, 8, 19, 20])
+def test_scores_are_the_sums_and_shifts_that_the_module_describes(known):
+    decision = random_decision()
+    y = np.random.default_rng(1).integers(-50_000, 50_000, (20, 3, 4)).astype(np.int32)
+    found = decision.scores(y, known)
+    assert found.shape == (4, 3, 4)
+    for i in range(3):
+        for j in range(4):
+            assert found[:, i, j].tolist() == plain_scores(decision, y[:, i, j].tolist(), known)
+
+
+def test_rows_that_are_not_known_have_no_say():
+    decision = random_decision()
+    y = np.random.default_rng(1).integers(-5000, 5000, (20, 3, 4))
+    other = y.copy()
+    other[8:] = 77
+    np.testing.assert_array_equal(decision.scores(y, 8), decision.scores(other, 8))
+    assert (decision.scores(y, 20) != decision.scores(other, 20)).any()
+    with pytest.raises(ValueError, match="needs the first 3 rows, got 2"):
+        decision.scores(y, 2)
+
+
+@st.composite
+def scored(draw):
+    shape = draw(st.integers(1, 5)), draw(st.integers(1, 5))
+    scores = draw(arrays.arrays(np.int64, (4, *shape), elements=st.integers(-3000, 3000)))
+    if draw(st.booleans()):
+        scores = scores // 1000  # many alike
+    scores = np.minimum.accumulate(scores, axis=0)
+    start = draw(st.integers(0, 20))
+    windows = shape[0] * shape[1]
+    return scores, start, windows * max(start, 3) + draw(st.integers(0, 20 * windows))
+
+
+@given(scored())
+@settings(deadline=None, max_examples=300)
+def test_the_budget_is_spent_from_the_highest_scores_down(case):
+    scores, start, budget = case
+    counts = spend(scores, LEVELS, start, budget)
+    assert counts.min() >= max(start, 3)
+    assert counts.max() <= 20
+    assert counts.sum() == min(budget, 20 * counts.size)
+    bounds = np.maximum(LEVELS, start)[:, None, None]
+    limited, paid = np.clip(scores, -2048, 2046), bounds[1:] > start
+    taken = (counts >= bounds[1:]) & paid
+    left = (counts <= bounds[:-1]) & paid
+    if taken.any() and left.any():
+        assert limited[taken].min() >= limited[left].max()
+    begun = (counts > bounds[:-1]) & (counts < bounds[1:])
+    assert begun.sum() <= 1
+
+
+def test_a_budget_below_the_start_is_refused():
+    with pytest.raises(ValueError, match="budget must be at least 8, got 7"):
+        spend(np.zeros((4, 1, 2), np.int64), LEVELS, 4, 7)
+
+
+def test_smooth_content_is_predicted_and_texture_is_not():
+    patterns = random_patterns(20, 16, 0.2).phi
+    c = linear_prediction(patterns, 5)
+    assert c.dtype == np.int8
+    assert (c[0] == 0).all()
+    assert (c[3, 3:] == 0).all()  # from rows before it only
+    ramp = np.add.outer(np.arange(16), 2 * np.arange(16)) + 60
+    noise = np.random.default_rng(0).integers(0, 120, (16, 16))
+    shares = []
+    for image in (ramp, noise):
+        y = (patterns.astype(int) * image).sum(axis=(1, 2))[:, None, None]
+        rest = residuals(y, c)
+        shares.append(np.abs(rest[5:]).sum() / np.abs(y[5:]).sum())
+    assert shares[0] < 0.5 * shares[1]
