@@ -22,6 +22,9 @@ GROUPS = {
         "tersense.models.zoo.load",
         "tersense.models.imager.Imager",
         "tersense.models.camera.Camera",
+        "tersense.models.capture.Capture",
+        "tersense.models.capture.Request",
+        "tersense.models.adaptive.AdaptiveCamera",
         "tersense.measurements.measurements.Measurements",
         "tersense.measurements.tsm.Header",
         "tersense.measurements.readout.Readout",
@@ -359,7 +362,13 @@ def _items(body: str) -> dict[str, str]:
 def describe_settings() -> str:
     """Return the page of settings."""
     from tersense.reconstruction.base import _BUILT_IN, find_reconstructor
-    from tersense.training.config import DataConfig, SensingConfig, TrainConfig
+    from tersense.training.config import (
+        AllocationConfig,
+        DataConfig,
+        ReadoutConfig,
+        SensingConfig,
+        TrainConfig,
+    )
 
     parts = [_SETTINGS_HEAD.rstrip()]
     parts += ["## sensing", *_section(SensingConfig), "## reconstructor"]
@@ -372,7 +381,8 @@ def describe_settings() -> str:
         cls = find_reconstructor(name)
         parts += [f"### {name}", _summary(cls), *_table(cls.Options)]
     parts.append("Reconstructors of your own bring their own: [how](reconstructor.md).")
-    parts += ["## data", *_section(DataConfig), "## train", *_section(TrainConfig)]
+    parts += ["## readout", *_section(ReadoutConfig), "## data", *_section(DataConfig)]
+    parts += ["## train", *_section(TrainConfig), "## allocation", *_section(AllocationConfig)]
     return "\n\n".join(parts) + "\n"
 
 
