@@ -71,6 +71,12 @@ def test_a_model_file_keeps_the_decision(imager, tmp_path):
     y = imager.sense(IMAGE).values
     ours, theirs = imager.camera.decision, again.camera.decision
     np.testing.assert_array_equal(ours.scores(y, 20), theirs.scores(y, 20))
+    broken = adaptive_imager()
+    broken.camera.decision = IntegerDecision(broken.rows, ours.levels)
+    broken.camera.decision.shift[2] = -3
+    write_model(tmp_path / "broken.safetensors", broken)
+    with pytest.raises(TersenseError, match=r"decision\.shift must lie between 0 and 31"):
+        read_model(tmp_path / "broken.safetensors")
 
 
 # The rules themselves, on a camera whose errors are known

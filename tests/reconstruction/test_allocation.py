@@ -127,6 +127,8 @@ def test_wrong_arguments_of_an_allocation_are_refused():
         allocate(errors[1:], LEVELS, counts, 99)
     with pytest.raises(ValueError, match="counts must lie between 0 and 20, got 3 to 30"):
         allocate(errors, LEVELS, counts * np.array([1, 10]), 99)
+    with pytest.raises(ValueError, match="finite, got NaN or Inf"):
+        allocate(errors * np.nan, LEVELS, counts, 99)
     with pytest.raises(ValueError, match="budget must be at least the 12 taken, got 11"):
         allocate(errors, LEVELS, counts, 11)
 

@@ -143,6 +143,9 @@ def _build(description: _Description, file: Any, device: str | torch.device) -> 
         description.name, patterns, alpha, description.mean, description.std, reconstructor,
         description.about, device,
     )  # fmt: skip
+    decision = parts.get(_DECISION)
+    if isinstance(decision, IntegerDecision):
+        decision.check()
     for name, prefix in (("predictor", _ALLOCATION), ("decision", _DECISION)):
         part = parts.get(prefix)
         setattr(imager.camera, name, part and part.eval().requires_grad_(False).to(device))

@@ -21,7 +21,7 @@ from tersense.reconstruction.allocation.decision import (
     linear_prediction,
 )
 
-_STEPS, _BATCH, _RATE = 2000, 512, 1e-2
+_STEPS, _BATCH, _RATE = 2000, 8, 1e-2
 _LEAST_GAIN = 1e-7  # squared error per measurement, in deviations of the pixels
 _LARGEST_WEIGHT = 127
 _MOST_SHIFT = 12
@@ -50,17 +50,17 @@ def fit_decision(
     first_rows = decision.prediction.shape[1]
     decision.prediction.copy_(torch.from_numpy(linear_prediction(phi, first_rows)))
     logs = np.stack([decision.logs(one) for one in y])
-    inputs = torch.from_numpy(logs).float().movedim(1, -1).flatten(0, 2)
+    inputs = torch.from_numpy(logs).float().flatten(2).mT  # (n, h·w, K)
     gains = log_gains(errors, levels)
     for groups in range(1, len(levels) + 1):
         torch.manual_seed(seed)
-        net = _train(inputs[:, :groups], gains, steps)
+        net = _train(inputs[..., :groups], gains, steps)
         _store(decision, groups, net)
     return decision
 
 
 def log_gains(errors: NDArray[np.floating], levels: Sequence[int]) -> Tensor:
-    """Return 8·log₂ of what a measurement gains from level to level, (windows, K − 1).
+    """Return 8·log₂ of what a measurement gains from level to level, (n, h·w, K − 1).
 
     Error curves are made monotone and convex first: gains that come late are earned by all the
     measurements before them.
@@ -69,7 +69,8 @@ def log_gains(errors: NDArray[np.floating], levels: Sequence[int]) -> Tensor:
     counts = np.broadcast_to(np.array(levels)[:, None], flat.shape)
     convex = convex_below(counts, np.exp(np.minimum.accumulate(flat, axis=0)))
     gains = -np.diff(convex, axis=0) / np.diff(levels)[:, None]
-    return torch.from_numpy(8 * np.log2(gains.T + _LEAST_GAIN)).float()
+    logs = torch.from_numpy(8 * np.log2(gains.T + _LEAST_GAIN)).float()
+    return logs.view(len(errors), -1, len(levels) - 1)
 
 
 class _Net(nn.Module):
@@ -77,11 +78,11 @@ class _Net(nn.Module):
 
     def __init__(self, inputs: Tensor, gains: Tensor) -> None:
         super().__init__()
-        self.mean, self.std = inputs.mean(dim=0), inputs.std(dim=0).clamp(min=1)
-        self.first = nn.Linear(inputs.shape[1], HIDDEN)
-        self.second = nn.Linear(HIDDEN, gains.shape[1])
+        self.mean, self.std = inputs.mean(dim=(0, 1)), inputs.std(dim=(0, 1)).clamp(min=1)
+        self.first = nn.Linear(inputs.shape[-1], HIDDEN)
+        self.second = nn.Linear(HIDDEN, gains.shape[-1])
         with torch.no_grad():
-            self.second.bias.copy_(gains.mean(dim=0) / 8)
+            self.second.bias.copy_(gains.mean(dim=(0, 1)) / 8)
 
     def forward(self, inputs: Tensor) -> Tensor:
         hidden = self.first((inputs - self.mean) / self.std).relu()
@@ -90,14 +91,18 @@ class _Net(nn.Module):
 
 
 def _train(inputs: Tensor, gains: Tensor, steps: int) -> _Net:
-    """Fit the logarithm of the mean gain; the loss is that of `allocation.fit`."""
+    """Fit logarithms of mean gains, as `allocation.fit` does errors, but for a constant per crop.
+
+    The threshold follows the image, so that only differences between its windows matter.
+    """
     net = _Net(inputs, gains)
     optimizer = torch.optim.Adam(net.parameters(), lr=_RATE, weight_decay=1e-4)
     for step in range(steps):
         optimizer.param_groups[0]["lr"] = _RATE * 0.5 * (1 + math.cos(math.pi * step / steps))
         chosen = torch.randint(len(inputs), (_BATCH,))
         missed = (gains[chosen] - net(inputs[chosen])) * math.log(2) / 8
-        loss = (missed.clamp(max=_LARGEST_MISS).exp() - missed).mean()
+        missed = missed - missed.mean(dim=(1, 2), keepdim=True)
+        loss = missed.clamp(max=_LARGEST_MISS).exp().mean(dim=(1, 2)).log().mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

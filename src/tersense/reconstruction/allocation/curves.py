@@ -92,6 +92,8 @@ def _check(
         raise ValueError(
             f"log_errors must be {(len(levels), *counts.shape)}, got {log_errors.shape}"
         )
+    if not np.isfinite(log_errors).all():
+        raise ValueError("log_errors must be finite, got NaN or Inf")
     if counts.size and not 0 <= counts.min() <= counts.max() <= levels[-1]:
         raise ValueError(
             f"counts must lie between 0 and {levels[-1]}, got {counts.min()} to {counts.max()}"

@@ -11,9 +11,10 @@ A sensor has y and little else. For every window it computes, in integers that f
    h = max(0, (w₁·L + b₁) >> 6), weights of 8 bits. A score is the logarithm of what a measurement
    gains there, in eighths of log₂; one that is above the score before it is taken down to that.
 
-The sensor keeps the scores of a frame and looks for the threshold at which the windows together
-take what the budget allows, bit by bit: `spend`. There, scores are limited to −2048 and 2046. All
-shifts round down, also those of negative numbers.
+The sensor keeps the scores of a frame. Where they differ little, they differ by chance: `temper`
+draws them to their mean. Then it looks for the threshold at which the windows together take what
+the budget allows, bit by bit: `spend`. Scores are limited to 12 bits there, −2048 to 2046. Shifts
+and divisions round down, also those of negative numbers.
 
 *Open loop*: the sensor has measured half of the budget and decides once what to measure further.
 *Encoder*: it has computed all sums anyway and decides which to send.
@@ -26,6 +27,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from tersense.errors import TersenseError
+
 Integers = NDArray[np.int64]
 
 HIDDEN = 16
@@ -34,7 +37,9 @@ EIGHTHS = 3  # bits after the leading one
 _FIRST_ROWS = 10  # that predict the others; more gain little
 _CORRELATION = 0.96  # of pixels side by side
 _BRIGHTNESS = 2.0  # variance of a window's brightness, in that of its pixels around it
+_CHANCE = 4  # mean difference of scores that means nothing, in eighths of log₂
 _SCORE_BITS = 12
+_MOST_SHIFT = 32
 _LOWEST_SCORE, _HIGHEST_SCORE = -(1 << (_SCORE_BITS - 1)), (1 << (_SCORE_BITS - 1)) - 2
 
 
@@ -69,6 +74,11 @@ class IntegerDecision(nn.Module):
         ):
             self.register_buffer(name, torch.zeros(shape, dtype=kind))
 
+    def check(self) -> None:
+        """Refuse shifts that no shifter has; a file may say anything."""
+        if not ((self.shift >= 0) & (self.shift < _MOST_SHIFT)).all():
+            raise TersenseError(f"decision.shift must lie between 0 and {_MOST_SHIFT - 1}")
+
     def decide(self, y: NDArray[np.integer], budget: int, known: int | None = None) -> Integers:
         """Return how many rows each window takes, (h, w).
 
@@ -79,7 +89,7 @@ class IntegerDecision(nn.Module):
                 and none is sent yet (encoder).
         """
         rows = len(self.prediction) if known is None else known
-        scores = self.scores(y, rows)
+        scores = temper(self.scores(y, rows))
         return spend(scores, self.levels, self.levels[0] if known is None else known, budget)
 
     def scores(self, y: NDArray[np.integer], known: int) -> Integers:
@@ -129,7 +139,7 @@ def spend(scores: Integers, levels: Sequence[int], start: int, budget: int) -> I
     """Take the steps with the highest scores until the budget is spent.
 
     The threshold is the lowest one at which all steps that reach it fit into the budget. What is
-    left goes to the steps just below it, window by window in raster order; the last may be cut.
+    left goes to the steps just below it: as many rows to each, and one more to the first windows.
 
     Args:
         scores: (K − 1, h, w), nowhere rising.
@@ -155,10 +165,32 @@ def spend(scores: Integers, levels: Sequence[int], start: int, budget: int) -> I
         if taken(threshold + (1 << bit) - 1).sum() > budget:
             threshold += 1 << bit
     counts, more = taken(threshold), taken(threshold - 1)
-    growth = (more - counts).reshape(-1)
-    left = int(budget - counts.sum())
-    cut: Integers = np.clip(left - (growth.cumsum() - growth), 0, growth)
-    return counts + cut.reshape(counts.shape)
+    return counts + _share(more - counts, int(budget - counts.sum()))
+
+
+def _share(growth: Integers, left: int) -> Integers:
+    """Share out what is left: at most `growth` (h, w), to all the same, the first one more."""
+    part = 0
+    for bit in reversed(range(int(growth.max()).bit_length())):
+        if np.minimum(growth, part + (1 << bit)).sum() <= left:
+            part += 1 << bit
+    shared: Integers = np.minimum(growth, part)
+    more = np.flatnonzero(growth > part)[: left - int(shared.sum())]
+    shared.reshape(-1)[more] += 1
+    return shared
+
+
+def temper(scores: Integers) -> Integers:
+    """Draw scores (K − 1, h, w) to the mean of each step, the more the less they differ.
+
+    D, the mean of |s − mean|, says how far: not at all from D = 12 on, altogether up to D = 4. What
+    is left of a difference is (min(max(D − 4, 0), 8)·(s − mean)) >> 3.
+    """
+    mean = scores.sum(axis=(1, 2), keepdims=True) // scores[0].size
+    apart = scores - mean
+    share = min(max(int(np.abs(apart).sum() // scores.size) - _CHANCE, 0), 8)
+    tempered: Integers = np.minimum.accumulate(mean + ((share * apart) >> 3), axis=0)
+    return tempered
 
 
 def linear_prediction(phi: NDArray[np.int8], first_rows: int) -> NDArray[np.int8]:

@@ -27,6 +27,7 @@ from tersense.sensing.patterns import rows_for_rate
 
 _LEAST = 1e-6  # energy in deviations of the pixels, squared; below, all is the same
 _ERROR_UNIT = 0.05  # as in `unrolled`
+_LEAST_STD = 1e-3  # of an input
 _MAPS = 5  # besides features and groups of rows: counts, surprise, its rows, change, noise
 
 
@@ -184,15 +185,15 @@ class ErrorPredictor(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the log squared errors (N, K, h, w), given `Evidence.inputs` (N, I, h, w)."""
-        mean, std = (values[:, None, None] for values in (self.mean, self.std))
-        errors: Tensor = self.layers((inputs - mean) / std)
+        std = self.std.clamp(min=_LEAST_STD)
+        errors: Tensor = self.layers((inputs - self.mean[:, None, None]) / std[:, None, None])
         return errors
 
     @torch.no_grad()
     def expect(self, inputs: Tensor, errors: Tensor) -> None:
         """Begin with the mean and deviation of some inputs, and the mean of some log errors."""
         self.mean.copy_(inputs.mean(dim=(0, 2, 3)))
-        self.std.copy_(inputs.std(dim=(0, 2, 3)).clamp(min=1e-3))
+        self.std.copy_(inputs.std(dim=(0, 2, 3)))
         last = self.layers[-1]
         assert isinstance(last, nn.Conv2d)
         assert last.bias is not None
