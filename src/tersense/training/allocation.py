@@ -32,12 +32,12 @@ from tersense.training.config import AllocationConfig, ReadoutConfig
 from tersense.training.crops import CropSampler, PackedImages
 from tersense.training.decision import fit_decision
 from tersense.training.draws import draw_errors
+from tersense.training.losses import mean_of_logs
 
 _LEAST_ERROR = 1e-6  # squared, in deviations of the pixels: far below rounding to 8 bits
 _FIRST_ROUNDS = 2  # of each crop, even counts that uneven rounds follow
 _ROUNDS = 2  # that follow
-_LEAST_SURE = 20.0  # the largest error that counts, in multiples of the predicted one
-_BATCH, _RATE = 64, 2e-3
+_BATCH, _RATE, _DECAY = 64, 2e-3, 0.1
 
 
 @dataclass
@@ -233,9 +233,6 @@ def fit(
 ) -> None:
     """Train a predictor on what was noted.
 
-    The loss of a prediction p of an error e, both logarithms, is exp(e − p) + p: it is least where
-    exp(p) is the mean of the squared errors that look alike, which is what an image's PSNR counts.
-
     Args:
         predictor: Is trained, where it is.
         cases: Inputs and errors.
@@ -248,7 +245,7 @@ def fit(
     times = cases.inputs.shape[1]
     some = inputs[:: max(1, len(inputs) // 2048)].float()
     predictor.expect(some, errors)
-    optimizer = torch.optim.Adam(predictor.parameters(), lr=_RATE)
+    optimizer = torch.optim.AdamW(predictor.parameters(), lr=_RATE, weight_decay=_DECAY)
     predictor.train()
     began = time.perf_counter()
     for step in range(steps):
@@ -260,9 +257,9 @@ def fit(
         chosen = torch.randint(len(inputs), (_BATCH,), device=inputs.device)
         predicted = predictor(inputs[chosen].to(device).float())
         missed = errors[chosen // times].to(device) - predicted
-        loss = (missed.clamp(max=math.log(_LEAST_SURE)).exp() - missed).mean()
+        loss = mean_of_logs(missed)
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         if watcher and (step + 1) % 100 == 0:
             watcher.progress(step + 1, steps, f"loss {loss.item():.3f}")

@@ -20,12 +20,12 @@ from tersense.reconstruction.allocation.decision import (
     IntegerDecision,
     linear_prediction,
 )
+from tersense.training.losses import mean_of_logs
 
 _STEPS, _BATCH, _RATE = 2000, 8, 1e-2
 _LEAST_GAIN = 1e-7  # squared error per measurement, in deviations of the pixels
 _LARGEST_WEIGHT = 127
 _MOST_SHIFT = 12
-_LARGEST_MISS = 3.0
 
 
 def fit_decision(
@@ -91,20 +91,16 @@ class _Net(nn.Module):
 
 
 def _train(inputs: Tensor, gains: Tensor, steps: int) -> _Net:
-    """Fit logarithms of mean gains, as `allocation.fit` does errors, but for a constant per crop.
-
-    The threshold follows the image, so that only differences between its windows matter.
-    """
+    """Fit the logarithms of mean gains."""
     net = _Net(inputs, gains)
     optimizer = torch.optim.Adam(net.parameters(), lr=_RATE, weight_decay=1e-4)
     for step in range(steps):
         optimizer.param_groups[0]["lr"] = _RATE * 0.5 * (1 + math.cos(math.pi * step / steps))
         chosen = torch.randint(len(inputs), (_BATCH,))
         missed = (gains[chosen] - net(inputs[chosen])) * math.log(2) / 8
-        missed = missed - missed.mean(dim=(1, 2), keepdim=True)
-        loss = missed.clamp(max=_LARGEST_MISS).exp().mean(dim=(1, 2)).log().mean()
+        loss = mean_of_logs(missed)
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     return net
 

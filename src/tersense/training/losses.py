@@ -5,10 +5,12 @@ their logarithm models that learn several rates at once: errors at 1 % are ten t
 and would decide alone where the network goes.
 """
 
+import math
 from collections.abc import Callable
 
 from torch import Tensor, nn
 
+_FAR, _ABSOLUTE = 2.0, 0.3
 _SMOOTH = 1e-3  # below this the Charbonnier loss is a squared one; in deviations of the pixels
 
 
@@ -26,6 +28,24 @@ def log_charbonnier(x: Tensor, estimate: Tensor) -> Tensor:
     """Return the mean over crops of the logarithm of their Charbonnier loss."""
     smooth = ((x - estimate).square() + _SMOOTH**2).sqrt()
     return smooth.mean(dim=(-2, -1)).log().mean()
+
+
+def mean_of_logs(missed: Tensor) -> Tensor:
+    """Return the loss of predicted logarithms of errors, given by how much they are too low.
+
+    A prediction p of values e is best where exp(p) is the mean of those exp(e) that look alike: an
+    image's PSNR counts squared errors, not their logarithms. What decides between the windows of
+    an image does not depend on a constant that all share, and the first term does not count it; the
+    second does, a little, so that distant parts of a large image agree.
+
+    Args:
+        missed: (N, …), e − p; the first dimension is that of images.
+    """
+    flat = missed.flatten(1)
+    within = flat.logsumexp(dim=1) - math.log(flat.shape[1]) - flat.mean(dim=1)
+    low = missed.clamp(max=_FAR)  # beyond, a straight line: one outlier shall not decide
+    absolute = low.exp() * (1 + missed - low) - missed - 1
+    return within.mean() + _ABSOLUTE * absolute.mean()
 
 
 def l2_penalty(reconstructor: nn.Module) -> Tensor:

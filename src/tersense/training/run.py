@@ -80,6 +80,7 @@ def _add_allocation(config: Config, resume: bool, watcher: Watcher) -> Imager:
 
 def _allocate(config: Config, imager: Imager, images: PackedImages, watcher: Watcher) -> None:
     train_allocation(imager, images, config.allocation, config.readout, config.train.seed, watcher)
+    imager.about = {**imager.about, "allocation": asdict(config.allocation)}
 
 
 class Run:
