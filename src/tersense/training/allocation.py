@@ -28,8 +28,10 @@ from tersense.reconstruction.allocation.predictor import (
     predictor_for,
 )
 from tersense.runtime.progress import Quiet, Watcher
+from tersense.sensing.exact import sense_exactly
 from tersense.training.config import AllocationConfig, ReadoutConfig
 from tersense.training.crops import CropSampler, PackedImages
+from tersense.training.cuda_graph import fastest_convolutions
 from tersense.training.decision import fit_decision
 from tersense.training.draws import draw_errors
 from tersense.training.losses import mean_of_logs
@@ -124,10 +126,11 @@ def gather(
             exact = done < settings.sensor_crops  # integers, as a sensor has them
             found.append(examine(imager, levels, pixels, None if exact else readout))
             if exact:
-                measured.append(imager.operator.forward(pixels).round().int().cpu())
+                measured.append(sense_exactly(pixels, imager.operator).cpu())
             done += len(pixels)
+            error = float(found[-1][1].mean())  # also waits for the device: the time limit is real
             if watcher:
-                watcher.progress(done, len(sampler), "errors of crops")
+                watcher.progress(done, len(sampler), f"mean log error {error:.2f}")
             if time.perf_counter() - began > limit:
                 break
     inputs, errors = (torch.cat(parts) for parts in zip(*found, strict=True))
@@ -261,18 +264,21 @@ def fit(
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-        if watcher and (step + 1) % 100 == 0:
-            watcher.progress(step + 1, steps, f"loss {loss.item():.3f}")
+        if (step + 1) % 50 == 0:
+            reached = loss.item()
+            if watcher:
+                watcher.progress(step + 1, steps, f"loss {reached:.3f}")
 
 
 @contextmanager
 def _frozen(imager: Imager) -> Iterator[None]:
-    """Run the network as it is, on a GPU in half precision."""
-    precision = imager.precision
+    """Run the network as it is, on a GPU in half precision, but for what is measured."""
+    precision, rounded = imager.precision, torch.backends.cudnn.allow_tf32
     if imager.device.type == "cuda":
         imager.precision = "bfloat16"
+    torch.backends.cudnn.allow_tf32 = False  # surprise is a small difference of large sums
     try:
-        with imager.camera.inference():
+        with imager.camera.inference(), fastest_convolutions():
             yield
     finally:
-        imager.precision = precision
+        imager.precision, torch.backends.cudnn.allow_tf32 = precision, rounded

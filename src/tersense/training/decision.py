@@ -43,7 +43,7 @@ def fit_decision(
         levels: K counts.
         y: (n, m, h, w) exact measurements of n crops.
         errors: (n, K, h, w), logarithms of the squared errors of their windows at the levels.
-        steps: Of training, for every number of groups that may be known.
+        steps: Of training.
         seed: Of everything random.
     """
     decision = IntegerDecision(len(phi), levels)
@@ -52,10 +52,8 @@ def fit_decision(
     logs = np.stack([decision.logs(one) for one in y])
     inputs = torch.from_numpy(logs).float().flatten(2).mT  # (n, h·w, K)
     gains = log_gains(errors, levels)
-    for groups in range(1, len(levels) + 1):
-        torch.manual_seed(seed)
-        net = _train(inputs[..., :groups], gains, steps)
-        _store(decision, groups, net)
+    torch.manual_seed(seed)
+    _store(decision, _train(inputs, gains, steps))
     return decision
 
 
@@ -73,57 +71,59 @@ def log_gains(errors: NDArray[np.floating], levels: Sequence[int]) -> Tensor:
     return logs.view(len(errors), -1, len(levels) - 1)
 
 
-class _Net(nn.Module):
-    """The decision in floating point; inputs and results in eighths of log₂."""
+class _Nets(nn.Module):
+    """The decision in floating point, for 1 to K known groups; all in eighths of log₂."""
 
     def __init__(self, inputs: Tensor, gains: Tensor) -> None:
         super().__init__()
+        groups, steps = inputs.shape[-1], gains.shape[-1]
         self.mean, self.std = inputs.mean(dim=(0, 1)), inputs.std(dim=(0, 1)).clamp(min=1)
-        self.first = nn.Linear(inputs.shape[-1], HIDDEN)
-        self.second = nn.Linear(HIDDEN, gains.shape[-1])
-        with torch.no_grad():
-            self.second.bias.copy_(gains.mean(dim=(0, 1)) / 8)
+        self.known = torch.ones(groups, groups).tril()  # by net and group
+        spread = 1 / self.known.sum(dim=1).sqrt()
+        self.first = nn.Parameter(torch.randn(groups, HIDDEN, groups) * spread[:, None, None])
+        self.first_bias = nn.Parameter(torch.zeros(groups, HIDDEN))
+        self.second = nn.Parameter(torch.randn(groups, steps, HIDDEN) / HIDDEN)
+        self.second_bias = nn.Parameter((gains.mean(dim=(0, 1)) / 8).repeat(groups, 1))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        hidden = self.first((inputs - self.mean) / self.std).relu()
-        scores: Tensor = 8 * self.second(hidden)
-        return scores
+        """Return scores (n, K, windows, K − 1) of every net, given all inputs (n, windows, K)."""
+        normalized = (inputs - self.mean) / self.std
+        hidden = torch.einsum("nwg,khg->nkwh", normalized, self.first * self.known[:, None])
+        hidden = (hidden + self.first_bias[:, None]).relu()
+        return 8 * (torch.einsum("nkwh,ksh->nkws", hidden, self.second) + self.second_bias[:, None])
 
 
-def _train(inputs: Tensor, gains: Tensor, steps: int) -> _Net:
+def _train(inputs: Tensor, gains: Tensor, steps: int) -> _Nets:
     """Fit the logarithms of mean gains."""
-    net = _Net(inputs, gains)
-    optimizer = torch.optim.Adam(net.parameters(), lr=_RATE, weight_decay=1e-4)
+    nets = _Nets(inputs, gains)
+    optimizer = torch.optim.Adam(nets.parameters(), lr=_RATE)
     for step in range(steps):
         optimizer.param_groups[0]["lr"] = _RATE * 0.5 * (1 + math.cos(math.pi * step / steps))
         chosen = torch.randint(len(inputs), (_BATCH,))
-        missed = (gains[chosen] - net(inputs[chosen])) * math.log(2) / 8
-        loss = mean_of_logs(missed)
+        missed = (gains[chosen][:, None] - nets(inputs[chosen])) * math.log(2) / 8
+        loss = mean_of_logs(missed.flatten(0, 1))
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-    return net
+    return nets
 
 
 @torch.no_grad()
-def _store(decision: IntegerDecision, groups: int, net: _Net) -> None:
+def _store(decision: IntegerDecision, nets: _Nets) -> None:
     """Round the weights to 8 bits, each hidden number scaled so that its own just fit."""
-    weights = net.first.weight / net.std  # (H, G), for inputs as they come
-    bias = net.first.bias - weights @ net.mean
-    largest = weights.abs().amax(dim=1).clamp(min=1e-6)
+    weights = nets.first * nets.known[:, None] / nets.std  # for inputs as they come
+    bias = nets.first_bias - weights @ nets.mean
+    largest = weights.abs().amax(dim=2).clamp(min=1e-6)
     scale = _LARGEST_WEIGHT / 2**HIDDEN_SHIFT / largest
-    first = (weights * scale[:, None] * 2**HIDDEN_SHIFT).round()
-    first_bias = (bias * scale * 2**HIDDEN_SHIFT).round()
-    after = 8 * net.second.weight / scale
-    peak = max(float(after.abs().max()), 1e-6)
-    shift = min(_MOST_SHIFT, max(0, math.floor(math.log2(_LARGEST_WEIGHT / peak))))
-    second = (after * 2**shift).round().clamp(-_LARGEST_WEIGHT, _LARGEST_WEIGHT)
+    decision.first.copy_((weights * scale[..., None] * 2**HIDDEN_SHIFT).round())
+    decision.first_bias.copy_((bias * scale * 2**HIDDEN_SHIFT).round())
+    after = 8 * nets.second / scale[:, None]
+    peak = after.abs().amax(dim=(1, 2)).clamp(min=1e-6)
+    shift = (_LARGEST_WEIGHT / peak).log2().floor().clamp(0, _MOST_SHIFT)
+    unit = 2 ** shift[:, None]
+    second = (after * unit[..., None]).round().clamp(-_LARGEST_WEIGHT, _LARGEST_WEIGHT)
+    decision.second.copy_(second)
     # Shifts round down, by a half on average.
-    lost = 0.5 * second.sum(dim=1)
-    second_bias = (8 * net.second.bias * 2**shift + lost + 2**shift / 2).round()
-    place = groups - 1
-    decision.first[place, :, :groups] = first.to(torch.int8)
-    decision.first_bias[place] = first_bias.int()
-    decision.second[place] = second.to(torch.int8)
-    decision.second_bias[place] = second_bias.int()
-    decision.shift[place] = shift
+    lost = 0.5 * second.sum(dim=2) + 0.5 * unit
+    decision.second_bias.copy_((8 * nets.second_bias * unit + lost).round())
+    decision.shift.copy_(shift)
