@@ -9,6 +9,7 @@ from tersense.errors import TersenseError
 from tersense.reconstruction.allocation.predictor import PredictorOptions, predictor_for
 from tersense.training.allocation import examine, fit, gather, write_cases
 from tersense.training.config import AllocationConfig, ReadoutConfig, build_config
+from tersense.training.losses import mean_of_logs
 from tersense.training.packing import open_images
 from tersense.training.run import train
 
@@ -62,6 +63,28 @@ def test_a_predictor_learns_the_errors(imager, cases):
     missed = (predicted - cases.errors).abs().mean()
     spread = (cases.errors - cases.errors.mean(dim=(0, 2, 3), keepdim=True)).abs().mean()
     assert missed < 0.75 * spread
+
+
+def test_the_loss_is_least_at_the_mean_of_what_looks_alike():
+    """Of errors 1 and 9, alike to a predictor, the mean is 5; that of logarithms would be 3."""
+    errors = torch.tensor([1.0, 9.0]).log().repeat(4, 50)
+    tried = torch.linspace(0.5, 3, 251)
+    absolute = torch.stack([mean_of_logs(errors - p) for p in tried])
+    assert tried[absolute.argmin()].exp().item() == pytest.approx(5, rel=0.02)
+    # Between two kinds of windows only the ratio of their means matters much: 5 and 1.
+    both = torch.cat([errors, torch.zeros_like(errors)], dim=1)
+
+    def apart(ratio):
+        low = torch.cat([torch.full_like(errors, ratio), torch.zeros_like(errors)], dim=1)
+        return mean_of_logs(both - low)
+
+    best = tried[torch.stack([apart(p) for p in tried]).argmin()]
+    assert best.exp().item() == pytest.approx(5, rel=0.05)
+    far = torch.tensor(
+        [[50.0]], requires_grad=True
+    )  # an outlier pulls toward itself, within bounds
+    mean_of_logs(far).backward()
+    assert 0 < far.grad.item() < 3
 
 
 def test_measurements_are_kept_with_their_errors(imager, cases, tmp_path):

@@ -6,6 +6,7 @@ torch is imported when it is needed: the command line looks here before it knows
 import contextlib
 import ctypes
 import platform
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -32,6 +33,19 @@ def choose_device(wanted: "str | torch.device") -> "torch.device":
     if wanted == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return torch.device(wanted)
+
+
+@contextlib.contextmanager
+def full_precision() -> Iterator[None]:
+    """Let no GPU convolve in TF32, whose 11 bits drown small differences of large sums."""
+    import torch
+
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.allow_tf32 = before
 
 
 def device_name(device: "torch.device") -> str:

@@ -27,6 +27,7 @@ from tersense.reconstruction.allocation.predictor import (
     pool_features,
     predictor_for,
 )
+from tersense.runtime.device import full_precision
 from tersense.runtime.progress import Quiet, Watcher
 from tersense.sensing.exact import sense_exactly
 from tersense.training.config import AllocationConfig, ReadoutConfig
@@ -273,12 +274,11 @@ def fit(
 @contextmanager
 def _frozen(imager: Imager) -> Iterator[None]:
     """Run the network as it is, on a GPU in half precision, but for what is measured."""
-    precision, rounded = imager.precision, torch.backends.cudnn.allow_tf32
+    precision = imager.precision
     if imager.device.type == "cuda":
         imager.precision = "bfloat16"
-    torch.backends.cudnn.allow_tf32 = False  # surprise is a small difference of large sums
     try:
-        with imager.camera.inference(), fastest_convolutions():
+        with imager.camera.inference(), fastest_convolutions(), full_precision():
             yield
     finally:
-        imager.precision, torch.backends.cudnn.allow_tf32 = precision, rounded
+        imager.precision = precision

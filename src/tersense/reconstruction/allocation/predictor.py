@@ -21,6 +21,7 @@ from tersense.errors import TersenseError
 from tersense.io.schema import at_least, at_most, validate
 from tersense.reconstruction.allocation.curves import count_levels
 from tersense.reconstruction.base import Reconstructor
+from tersense.runtime.device import full_precision
 from tersense.sensing.gram import convolve_windows
 from tersense.sensing.operator import SensingOperator
 from tersense.sensing.patterns import rows_for_rate
@@ -95,7 +96,9 @@ class Evidence:
         Windows without new rows keep what they had.
         """
         there = self._rows(counts) & ~self._rows(before)
-        error = (z - self._whiten(self.operator.forward(self._image))).square()
+        with full_precision():
+            said = self._whiten(self.operator.forward(self._image))
+        error = (z - said).square()
         fresh = there.sum(dim=1)
         mean = (error * there).sum(dim=1) / fresh.clamp(min=1)
         share = fresh / counts.clamp(min=1)
