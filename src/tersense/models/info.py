@@ -3,7 +3,6 @@
 from tersense.errors import TersenseError
 from tersense.io.deep import DEEPEST
 from tersense.measurements.measurements import Measurements
-from tersense.measurements.tsm import payload_bytes
 from tersense.models.imager import Imager
 from tersense.models.zoo import find_by_patterns
 from tersense.sensing.patterns import Patterns
@@ -53,17 +52,25 @@ def describe_measurements(measurements: Measurements) -> dict[str, str]:
         model = find_by_patterns(header.phi, header.stride, header.rows)
     except TersenseError:
         model = "none that comes with the package"
-    return {
+    counts, taken = measurements.counts, f"{measurements.taken:,}"
+    if counts is not None:
+        whole = f"{measurements.taken / measurements.values.size:.1%}"
+        taken += f" ({whole} of {measurements.values.size:,})"
+    facts = {
         "image": f"{header.width}×{header.height}, {color}, {header.depth} bits per pixel{each}",
         "patterns": f"{header.rows} of {window}×{window} pixels, every {header.stride}",
-        "measurements": f"{measurements.values.size:,}, "
-        f"{measurements.per_pixel:.4g} per pixel{each}",
+        "measurements": f"{taken}, {measurements.per_pixel:.4g} per pixel{each}",
         "readout": str(header.readout),
         "size": f"{measurements.bits_per_pixel:.3g} bits per pixel{each}; "
-        f"{payload_bytes(measurements.values, header):,} bytes, and a header",
+        f"{measurements.payload_bytes:,} bytes, and a header",
         "model": model,
         "hash of Φ": header.phi,
     }
+    if counts is not None:
+        facts["per window"] = (
+            f"fewest {counts.min()}, mean {counts.mean():.4g}, most {counts.max()}"
+        )
+    return facts
 
 
 def _range(low: int, high: int) -> str:
