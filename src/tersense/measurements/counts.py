@@ -6,11 +6,14 @@ for each. A budget is the sum of them, which `proportional_counts` never exceeds
 """
 
 import zlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tersense.errors import TersenseError
+from tersense.io.files import read_npy
 from tersense.sensing.geometry import Geometry
 
 Counts = NDArray[np.int32]
@@ -32,21 +35,21 @@ def check_counts(counts: Any, shape: tuple[int, ...]) -> Counts:
     given, (rows, *grid) = np.asarray(counts), shape[-3:]
     allowed = [tuple(grid)] if len(shape) == 3 else [tuple(grid), (shape[0], *grid)]
     if given.dtype.kind not in "iu":
-        raise ValueError(f"counts per window must be integers, got {given.dtype}")
+        raise TersenseError(f"counts per window must be integers, got {given.dtype}")
     if given.ndim == 0:
         given = np.broadcast_to(given, grid)
     if given.shape not in allowed:
         wanted = " or ".join(map(str, allowed))
-        raise ValueError(
+        raise TersenseError(
             f"counts per window must have shape {wanted}, one for each window, got {given.shape}"
         )
     if given.min() < 0 or given.max() > rows:
-        raise ValueError(
+        raise TersenseError(
             f"counts per window must be from 0 to {rows}, the rows of this camera, "
             f"got {given.min()} to {given.max()}"
         )
     if rows > _MOST_ROWS:
-        raise ValueError(
+        raise TersenseError(
             f"counts per window need a camera of at most {_MOST_ROWS} rows, not {rows}"
         )
     checked: Counts = given.astype(np.int32)
@@ -57,7 +60,7 @@ def check_counts(counts: Any, shape: tuple[int, ...]) -> Counts:
 def _require_enough(taken: int, shape: tuple[int, ...]) -> None:
     size = int(np.prod(shape, dtype=np.int64))
     if taken < 1 or size > max(_ALWAYS_FINE, LARGEST_SPARE * taken):
-        raise ValueError(
+        raise TersenseError(
             f"counts per window must measure something, and at least one of {LARGEST_SPARE} of the "
             f"{size:,} values of a large image, got {taken:,}; crop the image or measure more"
         )
@@ -131,11 +134,11 @@ def proportional_counts(
     """
     flat = np.asarray(weights, np.float64).ravel()
     if not (np.isfinite(flat).all() and flat.size and flat.min() >= 0):
-        raise ValueError("weights must be finite and at least 0")
+        raise TersenseError("weights must be finite and at least 0")
     if not 0 <= lowest <= highest:
-        raise ValueError(f"lowest must be from 0 to {highest}, got {lowest}")
+        raise TersenseError(f"lowest must be from 0 to {highest}, got {lowest}")
     if budget < lowest * flat.size:
-        raise ValueError(
+        raise TersenseError(
             f"the budget must be at least {lowest * flat.size:,}, {lowest} for each of "
             f"{flat.size:,} windows, got {budget:,}; measure more"
         )
@@ -169,6 +172,40 @@ def _bounded_shares(
         else:
             low = middle
     return np.clip(low * weights, lowest, highest)
+
+
+def counts_by_importance(
+    importance: NDArray[Any], geometry: Geometry, mean: int, lowest: int, highest: int
+) -> Counts:
+    """Share measurements out to the windows of an image by how important its pixels are.
+
+    Args:
+        importance: (H, W), at least 0; a window weighs as much as the mean of its own S×S cell.
+        geometry: Window and stride.
+        mean: Measurements per window, on average; not one more is taken in all.
+        lowest: That each window gets.
+        highest: m, the rows of the camera.
+
+    Example:
+        >>> from tersense.sensing import Geometry
+        >>> face = np.zeros((64, 96))
+        >>> face[:32, 32:64] = 1
+        >>> counts_by_importance(face, Geometry(32, 32), 100, lowest=10, highest=512).tolist()
+        [[18, 512, 18], [18, 17, 17]]
+    """
+    weights = window_means(importance, geometry)
+    return proportional_counts(weights, mean * weights.size, lowest, highest)
+
+
+def read_counts(path: str | Path) -> NDArray[Any]:
+    """Read counts per window from a `.npy` file; `check_counts` tells whether they fit."""
+    counts = read_npy(Path(path))
+    if counts.dtype.kind not in "iu" or counts.ndim not in (2, 3) or not counts.size:
+        raise TersenseError(
+            f"{path} must hold integers, windows down × windows across, got {counts.dtype} of "
+            f"shape {counts.shape}"
+        )
+    return np.array(counts)
 
 
 def window_means(image: NDArray[Any], geometry: Geometry) -> NDArray[np.float64]:
