@@ -32,6 +32,7 @@ from tersense.measurements.measurements import Measurements
 from tersense.measurements.readout import Readout
 from tersense.measurements.tables import read_measured
 from tersense.models.files import read_model, write_model
+from tersense.models.imager import Imager
 from tersense.reconstruction.mlp import MlpOptions, MlpReconstructor
 from tersense.sensing.geometry import Geometry
 from tersense.sensing.patterns import random_patterns, read_patterns
@@ -154,8 +155,11 @@ def _measurement_reader() -> Reader:
     color = np.stack([PICTURE] * 3, axis=2)
     fixed = Readout.covering(900, 3, photons=0.5)
     deep = imager.sense(PICTURE.astype(np.uint16) * 16, depth=12)
+    nested = Imager.untrained(imager.patterns)  # estimates linearly, from any count
+    counts = np.arange(6).reshape(2, 3) * 3
+    some = [nested.sense(PICTURE, counts=counts), nested.sense(color, bits=5, counts=counts)]
     made = (imager.sense(PICTURE), imager.sense(color), imager.sense(PICTURE, bits=6, noise=2.0),
-            imager.sense(color, readout=fixed), deep)  # fmt: skip
+            imager.sense(color, readout=fixed), deep, *some)  # fmt: skip
     return Reader(".tsm", [y.to_bytes() for y in made], Measurements.load)
 
 

@@ -142,7 +142,7 @@ class CountedSensor:
         out = np.zeros((self._rows, *counts.shape), dtype)
         task = (
             image, *sensor._plan(1, GROUP), sensor._chunks, sensor._bounds, flat, self._stride,
-            counts.shape[1], out.reshape(self._rows, -1),
+            counts.shape[1], out.reshape(self._rows, counts.size),
         )  # fmt: skip
         if threads <= 1 or image.size < THREAD_PIXELS:
             _sense_strips(0, strips, *task)
@@ -166,7 +166,7 @@ class CountedSensor:
         """Sense all windows with as many rows as the largest count, then leave out."""
         most = int(counts.max())
         y = self._windows(image, threads, most=most)
-        _leave_out(np.ascontiguousarray(counts, np.int64).ravel(), y.reshape(most, -1))
+        _leave_out(np.ascontiguousarray(counts, np.int64).ravel(), y.reshape(most, counts.size))
         if most == self._rows:
             return y
         out = np.zeros((self._rows, *counts.shape), y.dtype)
