@@ -27,6 +27,7 @@ from tersense.experiments.matrices import describe_patterns
 from tersense.experiments.tables import TABLES
 from tersense.export.base import export
 from tersense.io.images import read_image, silence_decoders, write_image
+from tersense.measurements.counts import check_counts, read_counts
 from tersense.measurements.manifest import Manifest
 from tersense.measurements.measurements import Measurements
 from tersense.measurements.readout import Readout
@@ -92,6 +93,7 @@ def make_readers(folder: Path) -> dict[str, Reader]:
     readers["HDF5"] = _hdf5_reader(folder)
     readers |= _camera_readers(folder)
     readers["patterns .npy"], readers["patterns .mat"] = _pattern_readers()
+    readers["counts .npy"] = _counts_reader()
     readers["log"] = Reader(".jsonl", [_log()], read_training)
     readers["figures"] = _figures_reader(folder)
     readers["results"] = _results_reader(folder)
@@ -244,6 +246,15 @@ def _camera_readers(folder: Path) -> dict[str, Reader]:
         "table .csv": Reader(".csv", [csv, b"# height=13 width=21\n" + csv], read_table),
         "table .npy": Reader(".npy", arrays, read_table),
     }
+
+
+def _counts_reader() -> Reader:
+    seeds = []
+    for array in (np.arange(6).reshape(2, 3), np.ones((3, 2, 3), np.uint8)):
+        memory = io.BytesIO()
+        np.save(memory, array)
+        seeds.append(memory.getvalue())
+    return Reader(".npy", seeds, lambda path: check_counts(read_counts(path), (3, 6, 2, 3)))
 
 
 def _pattern_readers() -> tuple[Reader, Reader]:

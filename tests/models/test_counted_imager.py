@@ -148,7 +148,7 @@ def test_the_counts_are_told():
     counts[1, :] = 13
     facts = describe_measurements(imager.sense(PHOTO, counts=counts))
     taken = 3 * counts.sum()
-    assert facts["measurements"].startswith(f"{taken:,} (")
-    assert f"{taken / (3 * 70 * 105):.4g} per pixel of each channel" in facts["measurements"]
-    assert facts["per window"] == f"fewest 0, mean {counts.mean():.4g}, most 13"
+    per_pixel = f"{taken / (3 * 70 * 105):.4g} per pixel of each channel"
+    assert facts["measurements"] == f"{taken:,}, {per_pixel}"
+    assert facts["per window"].startswith(f"fewest 0, mean {counts.mean():.4g}, most 13; ")
     assert "per window" not in describe_measurements(imager.sense(PHOTO))

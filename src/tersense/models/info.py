@@ -52,25 +52,26 @@ def describe_measurements(measurements: Measurements) -> dict[str, str]:
         model = find_by_patterns(header.phi, header.stride, header.rows)
     except TersenseError:
         model = "none that comes with the package"
-    counts, taken = measurements.counts, f"{measurements.taken:,}"
-    if counts is not None:
-        whole = f"{measurements.taken / measurements.values.size:.1%}"
-        taken += f" ({whole} of {measurements.values.size:,})"
-    facts = {
+    return {
         "image": f"{header.width}×{header.height}, {color}, {header.depth} bits per pixel{each}",
         "patterns": f"{header.rows} of {window}×{window} pixels, every {header.stride}",
-        "measurements": f"{taken}, {measurements.per_pixel:.4g} per pixel{each}",
+        "measurements": f"{measurements.taken:,}, {measurements.per_pixel:.4g} per pixel{each}",
+        **_describe_counts(measurements),
         "readout": str(header.readout),
         "size": f"{measurements.bits_per_pixel:.3g} bits per pixel{each}; "
         f"{measurements.payload_bytes:,} bytes, and a header",
         "model": model,
         "hash of Φ": header.phi,
     }
-    if counts is not None:
-        facts["per window"] = (
-            f"fewest {counts.min()}, mean {counts.mean():.4g}, most {counts.max()}"
-        )
-    return facts
+
+
+def _describe_counts(measurements: Measurements) -> dict[str, str]:
+    counts = measurements.counts
+    if counts is None:
+        return {}
+    share = measurements.taken / measurements.values.size
+    spread = f"fewest {counts.min()}, mean {counts.mean():.4g}, most {counts.max()}"
+    return {"per window": f"{spread}; {share:.1%} of what all patterns would give"}
 
 
 def _range(low: int, high: int) -> str:
