@@ -129,6 +129,8 @@ def proportional_counts(
         highest: That none exceeds.
 
     Example:
+        >>> import numpy as np
+        >>> from tersense.measurements import proportional_counts
         >>> proportional_counts(np.array([1, 1, 2]), budget=9, lowest=1, highest=4).tolist()
         [3, 2, 4]
     """
@@ -187,6 +189,8 @@ def counts_by_importance(
         highest: m, the rows of the camera.
 
     Example:
+        >>> import numpy as np
+        >>> from tersense.measurements import counts_by_importance
         >>> from tersense.sensing import Geometry
         >>> face = np.zeros((64, 96))
         >>> face[:32, 32:64] = 1
