@@ -1,9 +1,10 @@
-"""Sense each window with its first rows only, and add up nothing else.
+"""Sense each window with its first rows only, and add up little else.
 
 The sums of many neighboring windows are taken at once, so windows of different counts would wait
 for each other. Those of like counts are therefore brought together: windows are copied out of the
 image, the ones with the most rows first, and laid side by side in groups. A group is an image of
-blocks, which `additions` senses with the rows that its first window needs.
+blocks, which `additions` senses with the rows that its first window needs. Where copies would cost
+more than they save, all windows are sensed with as many rows as the largest count.
 """
 
 import numpy as np
