@@ -286,3 +286,11 @@ def test_the_example_compares_solvers_in_a_fresh_interpreter(tmp_path):
     assert quality["pseudoinverse"] < quality["wavelets (db4)"] < quality["tersense"]
     assert quality["pseudoinverse"] < quality["total variation"] < quality["tersense"]
     assert (tmp_path / "sheet.png").exists()
+
+
+def test_counts_per_window_are_refused():
+    """deepinv has no word for them: zeros would be taken for values."""
+    imager = tersense.Imager.untrained(random_patterns(6, 8, 0.3))
+    y = imager.sense(np.zeros((16, 24), np.uint8), counts=3)
+    with pytest.raises(tersense.TersenseError, match="counts per window must be None for deepinv"):
+        TernaryPhysics(imager.patterns, (1, 16, 24)).from_camera(y)

@@ -143,6 +143,11 @@ class TernaryPhysics(LinearPhysics):  # type: ignore[misc]
 
     def from_camera(self, measurements: Measurements) -> Tensor:
         """Turn what a camera read out into y (1, C, m, h, w) of this physics."""
+        if measurements.counts is not None:
+            raise TersenseError(
+                "counts per window must be None for deepinv, whose operators need every value; "
+                "sense all rows, or reconstruct with the imager"
+            )
         header = measurements.header
         here = Patterns(self.phi.to(torch.int8).cpu().numpy(), self.stride)
         size = (1 if header.mode == "L" else 3, header.height, header.width)
