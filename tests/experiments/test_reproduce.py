@@ -3,6 +3,9 @@
 import json
 import re
 import shutil
+import subprocess
+import sys
+import time
 from dataclasses import asdict, replace
 from typing import get_args, get_type_hints
 
@@ -362,6 +365,22 @@ def test_an_interrupted_experiment_is_not_recorded_as_done(folders, tmp_path, mo
     assert not (tmp_path / experiment.name / "result.json").exists()
     monkeypatch.undo()
     assert run_experiment(experiment, options)["steps"] == 40
+
+
+def test_a_signal_ends_experiments_side_by_side_too(folders, tmp_path):
+    """Those under way stop, those that wait do not begin."""
+    out = tmp_path / "out"
+    words = ["reproduce", "rates", "--quick", "--parallel", "2", "-o", str(out)]
+    given = ["--train", str(folders[0]), "--test", str(folders[1]), "--device", "cpu"]
+    command = [sys.executable, "-m", "tersense", *words, *given]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        while process.poll() is None and not list(out.glob("*/metrics.jsonl")):
+            time.sleep(0.02)
+        process.terminate()
+        assert process.stderr.read() == "tersense: interrupted\n"
+    assert process.returncode == 143
+    assert not (out / "r0.3-d0.1").exists()
+    assert not list(out.rglob(".partial*"))
 
 
 def test_readouts_are_a_table_of_cameras_beside_linear_estimates(folders, tmp_path, capsys):
