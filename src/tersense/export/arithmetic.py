@@ -163,7 +163,7 @@ class RowQuantizer:
     @property
     def rule(self) -> str:
         """Return how the quotient is made, in words."""
-        return f"(u·factor) >> {self.reciprocals[1]}, the factor from a memory beside the step,"
+        return f"(u·factor) >> {self.reciprocals[1]}"
 
     @property
     def details(self) -> dict[str, Any]:

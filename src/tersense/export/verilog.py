@@ -330,7 +330,7 @@ def _tell_quantizer(quantizer: Quantizer | RowQuantizer) -> str:
         module, step, where = "tersense_quantizer", str(quantizer.step), ""
     else:
         module, step = "tersense_row_quantizer", "step"
-        where = f"Each\nrow has its own, in `{STEPS_FILE}` and in `manifest.json`. "
+        where = f"Each row has\na step and a factor, in `{STEPS_FILE}`; `manifest.json` has steps. "
     clocks = "three" if isinstance(quantizer, Quantizer) else "four"
     return _QUANTIZER_TEXT.format(q=quantizer, module=module, step=step, where=where, clocks=clocks)
 
