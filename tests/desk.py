@@ -42,6 +42,7 @@ def lay_out(folder):
     write_model(folder / "small.safetensors", imager)
     measured = imager.sense(image)
     measured.save(folder / "y.tsm")
+    measured.quantized(bits=6).save(folder / "steps.tsm")
     np.savetxt(folder / "table.csv", measured.values.reshape(16, -1).T, "%d", ",")
     export("c", imager, folder / "export")
     (folder / "export/manifest.json").rename(folder / "manifest.json")
