@@ -33,6 +33,7 @@ GOOD = {
     "TABLE": "rates",
     "KEY=VALUE": "train.epochs=1",
     "Y.tsm": "new.tsm",
+    "STEPS.tsm": "steps.tsm",
     "OUT.png": "new.png",
     "FILE.png": "new.png",
     "FILE": "new.png",
