@@ -247,7 +247,8 @@ class Phase(nn.Module):
         """Pass image and memory on as they are, until training finds something to do."""
         last = (self.entry, self.before, self.up, self.after.second, self.exit)
         silenced = [weights for layer in last for weights in layer.parameters()]
-        for weights in [self.step, self.by_rate, *silenced]:
+        told = [self.by_rate, *([self.by_noise] if hasattr(self, "by_noise") else [])]
+        for weights in [self.step, *told, *silenced]:
             nn.init.zeros_(weights)
         kept = torch.arange(len(self.entry.weight))
         self.entry.weight[kept, kept + 8, 1, 1] = 1
