@@ -33,15 +33,19 @@ GOOD = {
     "TABLE": "rates",
     "KEY=VALUE": "train.epochs=1",
     "Y.tsm": "new.tsm",
+    "STEPS.tsm": "steps.tsm",
     "OUT.png": "new.png",
     "FILE.png": "new.png",
     "FILE": "new.png",
+    "COUNTS.npy": "counts.npy",
+    "WEIGHTS.png": "photo.png",
 }
 FILE_OR_FOLDER = {"Y.tsm", "OUT.png"}  # outputs that may be either
 GOOD_BY_NAME = {"json": "new.json", "plot": "new.png"}
 
 # What else must be said before a parameter means anything.
 CONTEXT = {
+    ("sense", "importance"): {"rate": "0.25"},
     ("reconstruct", "manifest"): {"measured": "table.csv", "size": "20x12"},
     ("reconstruct", "size"): {"measured": "table.csv", "manifest": "manifest.json"},
 }

@@ -27,11 +27,13 @@ from tersense.experiments.matrices import describe_patterns
 from tersense.experiments.tables import TABLES
 from tersense.export.base import export
 from tersense.io.images import read_image, silence_decoders, write_image
+from tersense.measurements.counts import check_counts, read_counts
 from tersense.measurements.manifest import Manifest
 from tersense.measurements.measurements import Measurements
 from tersense.measurements.readout import Readout
 from tersense.measurements.tables import read_measured
 from tersense.models.files import read_model, write_model
+from tersense.models.imager import Imager
 from tersense.reconstruction.mlp import MlpOptions, MlpReconstructor
 from tersense.sensing.geometry import Geometry
 from tersense.sensing.patterns import random_patterns, read_patterns
@@ -91,6 +93,7 @@ def make_readers(folder: Path) -> dict[str, Reader]:
     readers["HDF5"] = _hdf5_reader(folder)
     readers |= _camera_readers(folder)
     readers["patterns .npy"], readers["patterns .mat"] = _pattern_readers()
+    readers["counts .npy"] = _counts_reader()
     readers["log"] = Reader(".jsonl", [_log()], read_training)
     readers["figures"] = _figures_reader(folder)
     readers["results"] = _results_reader(folder)
@@ -154,8 +157,11 @@ def _measurement_reader() -> Reader:
     color = np.stack([PICTURE] * 3, axis=2)
     fixed = Readout.covering(900, 3, photons=0.5)
     deep = imager.sense(PICTURE.astype(np.uint16) * 16, depth=12)
+    nested = Imager.untrained(imager.patterns)  # estimates linearly, from any count
+    counts = np.arange(6).reshape(2, 3) * 3
+    some = [nested.sense(PICTURE, counts=counts), nested.sense(color, bits=5, counts=counts)]
     made = (imager.sense(PICTURE), imager.sense(color), imager.sense(PICTURE, bits=6, noise=2.0),
-            imager.sense(color, readout=fixed), deep)  # fmt: skip
+            imager.sense(color, readout=fixed), deep, *some)  # fmt: skip
     return Reader(".tsm", [y.to_bytes() for y in made], Measurements.load)
 
 
@@ -240,6 +246,15 @@ def _camera_readers(folder: Path) -> dict[str, Reader]:
         "table .csv": Reader(".csv", [csv, b"# height=13 width=21\n" + csv], read_table),
         "table .npy": Reader(".npy", arrays, read_table),
     }
+
+
+def _counts_reader() -> Reader:
+    seeds = []
+    for array in (np.arange(6).reshape(2, 3), np.ones((3, 2, 3), np.uint8)):
+        memory = io.BytesIO()
+        np.save(memory, array)
+        seeds.append(memory.getvalue())
+    return Reader(".npy", seeds, lambda path: check_counts(read_counts(path), (3, 6, 2, 3)))
 
 
 def _pattern_readers() -> tuple[Reader, Reader]:

@@ -39,7 +39,8 @@ def random_stream(rng, count, size, depth):
 def export_stream(folder, imager, rng, frames, size, depth=8, **options):
     """Export an encoder whose AXI4-Stream testbench sends random video of one size."""
     manifest, _ = export("verilog", imager, folder, depth=depth, **options)
-    quantizer = make_quantizer(imager.patterns, depth, options.get("bits"), options.get("step"))
+    converter = (options.get(name) for name in ("bits", "step", "steps"))
+    quantizer = make_quantizer(imager.patterns, depth, *converter)
     stream = random_stream(rng, frames, size, depth)
     clocks = manifest.details["clocks_per_window"]
     write_stream(folder / "axis", stream, imager.patterns, clocks, depth, quantizer)

@@ -21,6 +21,7 @@ from tersense.io.images import read_image, write_image
 from tersense.measurements.manifest import Manifest
 from tersense.measurements.measurements import Measurements
 from tersense.models.zoo import WEIGHTS, names
+from tersense.sensing.patterns import random_patterns
 
 COMMANDS = (
     "demo", "models", "info", "sense", "reconstruct", "evaluate", "compare", "train", "reproduce",
@@ -308,6 +309,65 @@ def test_an_existing_result_survives_a_failed_command(capsys, tmp_path):
     arguments, _ = corrupt_image(tmp_path)
     run(capsys, *arguments)
     assert (tmp_path / "out.tsm").read_text() == "precious"
+
+
+@pytest.fixture
+def nested(tmp_path):
+    """Patterns of one's own, reconstructed by the best linear estimate, from any count."""
+    np.save(tmp_path / "phi.npy", random_patterns(40, 16, 0.1).phi)
+    return tmp_path / "phi.npy"
+
+
+def test_windows_take_the_counts_of_a_file(capsys, tmp_path, photo, nested):
+    y, again = tmp_path / "y.tsm", tmp_path / "again.png"
+    image = read_image(photo)
+    imager = tersense.load(nested)
+    counts = np.arange(np.prod(imager.geometry.grid(*image.shape[:2]))) % 41
+    counts = counts.reshape(imager.geometry.grid(*image.shape[:2]))
+    np.save(tmp_path / "counts.npy", counts)
+    command = ("sense", photo, "-m", nested, "--counts", tmp_path / "counts.npy", "-o", y)
+    code, out, _ = run(capsys, *command)
+    measured = imager.sense(image, counts=counts)
+    assert code == 0
+    assert f"{measured.taken:,} measurements, {measured.per_pixel:.4g} and" in " ".join(out.split())
+    np.testing.assert_array_equal(Measurements.load(y).values, measured.values)
+    told = " ".join(run(capsys, "info", y)[1].split())
+    assert f"fewest 0, mean {counts.mean():.4g}, most 34" in told
+    assert run(capsys, "reconstruct", y, "-m", nested, "-o", again)[0] == 0
+    np.testing.assert_array_equal(read_image(again), imager.reconstruct(measured))
+
+
+def test_important_windows_take_more_within_the_budget(capsys, tmp_path, photo, nested):
+    image, y = read_image(photo), tmp_path / "y.tsm"
+    weights = np.zeros(image.shape[:2], np.uint8)
+    weights[:16, :32] = 255
+    weights[16:32] = 60
+    write_image(tmp_path / "weights.png", weights)
+    command = ("sense", photo, "-m", nested, "--importance", tmp_path / "weights.png", "-o", y)
+    assert run(capsys, *command, "--rate", 0.05)[0] == 0
+    measured, budget = Measurements.load(y), 12  # ⌊0.05·16²⌋ for each window
+    assert measured.counts.sum() == budget * measured.counts.size
+    assert (measured.counts[0, :2] == 40).all()
+    assert measured.counts[0, 2:].max() < measured.counts[1].min()
+    uniform = tersense.load(nested).at_rate(0.05).sense(image)
+    assert measured.taken == uniform.taken
+
+
+def test_what_counts_cannot_be_is_one_line(capsys, tmp_path, photo, nested):
+    y, counts, small = tmp_path / "y.tsm", tmp_path / "counts.npy", tmp_path / "small.png"
+    np.save(counts, np.full((2, 2), 3))
+    write_image(small, np.zeros((5, 5), np.uint8))
+    for model, options, reason in (
+        (nested, ("--counts", counts), "counts per window must have shape"),
+        (nested, ("--importance", small), "--importance shares out the measurements of --rate"),
+        (nested, ("--importance", small, "--rate", 0.1), "must have the size of the image"),
+        (nested, ("--importance", small, "--counts", counts), "give one of them"),
+        ("paper-r25", ("--counts", counts), "counts per window must be None for mlp"),
+    ):
+        code, _, err = run(capsys, "sense", photo, "-m", model, *options, "-o", y)
+        assert code == 2
+        assert reason in " ".join(err.split())
+        assert not y.exists()
 
 
 @pytest.fixture

@@ -192,6 +192,11 @@ def test_one_file_is_evaluated_too_in_gray_or_in_color(small_imager, tmp_path):
         evaluate_folder(small_imager, tmp_path / "coffee.png", stride=4, color=True)
 
 
+def test_what_does_not_exist_is_not_called_a_folder(small_imager, tmp_path, refused):
+    with refused("none does not exist", "an image, a folder of images"):
+        evaluate_folder(small_imager, tmp_path / "none")
+
+
 def test_images_are_scored_by_sense_and_estimate_after_a_call_that_compiles(
     small_imager, tmp_path, monkeypatch
 ):

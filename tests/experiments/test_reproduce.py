@@ -3,6 +3,9 @@
 import json
 import re
 import shutil
+import subprocess
+import sys
+import time
 from dataclasses import asdict, replace
 from typing import get_args, get_type_hints
 
@@ -15,6 +18,8 @@ import tersense.experiments.runner
 from tersense.cli.program import main
 from tersense.cli.training import reproduce
 from tersense.errors import TersenseError
+from tersense.evaluation.metrics import psnr as psnr_of
+from tersense.experiments.readouts import CONDITIONS
 from tersense.experiments.report import to_markdown
 from tersense.experiments.runner import run_experiment, run_table
 from tersense.experiments.tables import (
@@ -27,7 +32,7 @@ from tersense.experiments.tables import (
     protocols,
     recipe,
 )
-from tersense.io.images import write_image
+from tersense.io.images import read_gray, write_image
 from tersense.models.files import write_model
 from tersense.models.imager import Imager
 from tersense.models.zoo import load
@@ -362,9 +367,73 @@ def test_an_interrupted_experiment_is_not_recorded_as_done(folders, tmp_path, mo
     assert run_experiment(experiment, options)["steps"] == 40
 
 
+def test_a_signal_ends_experiments_side_by_side_too(folders, tmp_path):
+    """Those under way stop, those that wait do not begin."""
+    out = tmp_path / "out"
+    words = ["reproduce", "rates", "--quick", "--parallel", "2", "-o", str(out)]
+    given = ["--train", str(folders[0]), "--test", str(folders[1]), "--device", "cpu"]
+    command = [sys.executable, "-m", "tersense", *words, *given]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        while process.poll() is None and not list(out.glob("*/metrics.jsonl")):
+            time.sleep(0.02)
+        process.terminate()
+        assert process.stderr.read() == "tersense: interrupted\n"
+    assert process.returncode == 143
+    assert not (out / "r0.3-d0.1").exists()
+    assert not list(out.rglob(".partial*"))
+
+
+def test_readouts_are_a_table_of_cameras_beside_linear_estimates(folders, tmp_path, capsys):
+    given = ["--test", str(folders[1]), "-m", "flex", "-m", "paper-r25", "-o", str(tmp_path / "o")]
+    assert main(["reproduce", "readouts", "--quick", *given]) == 0
+    text, printed = (tmp_path / "o/readouts.md").read_text(), capsys.readouterr().out
+    assert text in printed
+    result = json.loads((tmp_path / "o/readouts.json").read_text())
+    labels = [row["label"] for row in result["rows"]]
+    assert labels == ["flex, not told", "linear, ρ = 0.8, patterns of flex",
+                      "linear, ρ = 0.95, patterns of flex", "paper-r25, not told",
+                      "linear, ρ = 0.8, patterns of paper-r25",
+                      "linear, ρ = 0.95, patterns of paper-r25"]  # fmt: skip
+    for row in result["rows"]:
+        figures = row["sets"][folders[1].name]
+        assert list(figures) == list(CONDITIONS)
+        psnr = {name: figure["mean"]["psnr"] for name, figure in figures.items()}
+        assert psnr["exact"] > psnr["σ = 60"] > psnr["σ = 150"] > psnr["σ = 500"]
+        assert psnr["exact"] + 0.1 > psnr["8 bits"] > psnr["6 bits"] > psnr["4 bits"]
+        assert {figure["rate"] for figure in figures.values()} == {0.25}
+        assert figures["6 bits"]["readout"]["bits"] == 6
+        for value in psnr.values():
+            assert f" {value:.2f} |" in text
+    # The rows are those of evaluate.
+    flex = load("flex").at_rate(0.25)
+    image = read_gray(folders[1] / "camera.png")[:48, :48]
+    estimate = np.clip(flex.estimate(flex.sense(image, bits=5)), 0, 255)
+    first = result["rows"][0]["sets"][folders[1].name]["5 bits"]["images"][0]
+    assert first["psnr"] == pytest.approx(psnr_of(estimate, image), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["readouts", "-m", "flex"], "--test"),
+        (["readouts", "--test", "none", "-m", "flex"], "none does not exist"),
+        (["readouts", "--test", "pictures", "-m", "block-r10"], "rate 0.25"),
+        (["rates", "--test", "pictures", "-m", "flex"], "--model is for the table readouts"),
+    ],
+    ids=str,
+)
+def test_what_readouts_cannot_measure_is_said(tmp_path, monkeypatch, capsys, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pictures").mkdir()
+    write_image(tmp_path / "pictures/a.png", data.camera()[:48, :48])
+    assert main(["reproduce", *arguments, "-o", "out"]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def test_missing_and_equally_named_test_folders_are_refused_before_training(folders, tmp_path):
     for tests in ((tmp_path / "none",), (folders[1], folders[1])):
         options = Options(folders[0], tests, tmp_path / "out", quick=True)
-        with pytest.raises(TersenseError, match=r"not a folder|same name"):
+        with pytest.raises(TersenseError, match=r"does not exist|same name"):
             run_table("rates", options, lambda text: None)
     assert not (tmp_path / "out").exists()

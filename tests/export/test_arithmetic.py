@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from cameras import random_camera
-from tersense.export.arithmetic import Quantizer, deepen, limits, make_quantizer
+from tersense.export.arithmetic import Quantizer, RowQuantizer, deepen, limits, make_quantizer
 from tersense.export.base import export
-from tersense.export.c import quantizer_header
+from tersense.export.c import quantizer_header, quantizer_table
+from tersense.export.microcode import write_mem
 from tersense.export.test_vectors import make_vectors
-from tersense.export.verilog import RTL, quantizer_instance
+from tersense.export.verilog import RTL, quantizer_instance, step_words
 from tools import run_tool
 
 FIRMWARE = RTL.parent / "firmware"
@@ -123,7 +124,7 @@ def test_the_quantizer_in_verilog_gives_the_same_codes(tmp_path, numbers):
 TABLES = """
 #include <stdint.h>
 #define TERSENSE_WINDOW 1
-#define TERSENSE_ROWS 1
+#define TERSENSE_ROWS {rows}
 typedef uint8_t tersense_sample, tersense_count, tersense_row;
 typedef int32_t tersense_value;
 static const tersense_count tersense_counts[2] = {{0, 0}};
@@ -135,26 +136,109 @@ PROGRAM = """
 int main(void)
 {
     long y;
-    while (scanf("%ld", &y) == 1) printf("%ld\\n", (long)tersense_quantize((tersense_value)y));
+    size_t row = 0;
+    while (scanf("%ld", &y) == 1) {
+        tersense_code code = tersense_quantize(row++ % TERSENSE_ROWS, (tersense_value)y);
+        printf("%ld\\n", (long)code);
+    }
     return 0;
 }
 """
 
 
+def compile_quantizer(folder):
+    """Compile try.c beside the firmware, with every warning and check."""
+    for name in ("sense.c", "sense.h"):
+        (folder / name).write_text((FIRMWARE / name).read_text())
+    flags = ["-std=c99", "-O1", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror"]
+    checks = "-fsanitize=undefined", "-fno-sanitize-recover=all"
+    run_tool(folder, "gcc", *flags, *checks, "-o", "try", "try.c")
+
+
 @pytest.mark.parametrize("numbers", [*SMALL[::3], *WIDE], ids=str)
 def test_the_quantizer_in_c_gives_the_same_codes(tmp_path, numbers):
     quantizer = Quantizer(*numbers)
-    (tmp_path / "tables.h").write_text(TABLES.format(header=quantizer_header(quantizer)))
+    (tmp_path / "tables.h").write_text(TABLES.format(header=quantizer_header(quantizer), rows=1))
     (tmp_path / "try.c").write_text(PROGRAM)
-    for name in ("sense.c", "sense.h"):
-        (tmp_path / name).write_text((FIRMWARE / name).read_text())
-    flags = ["-std=c99", "-O1", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror"]
-    checks = "-fsanitize=undefined", "-fno-sanitize-recover=all"
-    run_tool(tmp_path, "gcc", *flags, *checks, "-o", "try", "try.c")
+    compile_quantizer(tmp_path)
     values = values_of(quantizer)
     printed = run_tool(tmp_path, str(tmp_path / "try"), stdin="\n".join(map(str, values)).encode())
     codes = [round_by_definition(y, quantizer.bits, quantizer.step) for y in values]
     assert [int(word) for word in printed.split()] == codes
+
+
+# bits, steps, lowest, highest
+BY_ROW = [
+    (2, (1, 2, 3), -40, 30),
+    (4, (1, 7, 100, 64, 13), -1000, 900),
+    (8, (3,), -700, 0),
+    (8, (5, 5, 1), 0, 700),
+    (10, (401, 8, 129), -204_750, 196_560),
+    (16, (65_521, 1, 30_000), -(2**31) + 9, 2**31 - 5),
+    (32, (1, 2**20 + 7), -(2**31) + 9, 2**31 - 5),
+    (5, (2**31 - 5, 2**26, 99), -(2**31) + 9, 2**31 - 5),
+]
+
+
+def measurements_by_row(bits, steps, lowest, highest):
+    """Return measurements in the order of the rows, window by window, and their codes."""
+    each = [values_of(Quantizer(bits, step, lowest, highest)) for step in steps]
+    count = max(map(len, each))
+    table = [[values[k * 7919 % len(values)] for values in each] for k in range(count)]
+    for column, values in enumerate(each):  # every one of them, whatever the order
+        for place, value in enumerate(values):
+            table[place][column] = value
+    codes = [[round_by_definition(y, bits, step) for y, step in zip(line, steps, strict=True)]
+             for line in table]  # fmt: skip
+    return np.array(table), np.array(codes)
+
+
+@pytest.mark.parametrize("numbers", BY_ROW, ids=str)
+def test_rows_with_steps_of_their_own_share_the_shift_of_the_reciprocal(numbers):
+    bits, steps, _, highest = numbers
+    quantizer, (y, codes) = RowQuantizer(bits, steps, highest), measurements_by_row(*numbers)
+    np.testing.assert_array_equal(quantizer.codes(y.astype(np.int32)), codes)
+    factors, shift = quantizer.reciprocals
+    for column, (step, factor) in enumerate(zip(steps, factors, strict=True)):
+        reach = quantizer.largest_code * step
+        for value, code in zip(y[:, column].tolist(), codes[:, column].tolist(), strict=True):
+            dividend = min(max(value, -reach), reach) + reach + step // 2
+            assert 0 <= dividend < 2**quantizer.dividend_bits
+            assert (dividend * factor >> shift) - quantizer.largest_code == code
+
+
+@pytest.mark.parametrize("numbers", BY_ROW, ids=str)
+def test_the_quantizer_by_row_in_verilog_gives_the_same_codes(tmp_path, numbers):
+    bits, steps, lowest, highest = numbers
+    quantizer, (y, codes) = RowQuantizer(bits, steps, highest), measurements_by_row(*numbers)
+    acc_bits = max(1, highest.bit_length(), (-lowest).bit_length()) + 1
+    last = np.arange(y.size) % len(steps) == len(steps) - 1
+    write_mem(tmp_path / "sums.mem", [int(v) & (2**acc_bits - 1) | int(end) << acc_bits
+                                      for v, end in zip(y.flat, last, strict=True)],
+              acc_bits + 1)  # fmt: skip
+    write_mem(tmp_path / "steps.mem", *step_words(quantizer))
+    text = BENCH.format(acc_top=acc_bits, code_top=bits - 1, count=y.size,
+                        instance=quantizer_instance(quantizer, acc_bits))  # fmt: skip
+    text = text.replace("sum_last = sum[0]", f"sum_last = sum[{acc_bits}]")
+    text = text.replace(".y(sum)", f".y(sum[{acc_bits - 1}:0])")
+    (tmp_path / "bench.v").write_text(text)
+    sources = [str(RTL / f"tersense_{name}.v") for name in ("row_quantizer", "rom")]
+    run_tool(tmp_path, "iverilog", "-g2005", "-Wall", "-o", "sim", "bench.v", *sources)
+    printed = np.array(run_tool(tmp_path, "vvp", "sim").split(), int).reshape(-1, 2)
+    np.testing.assert_array_equal(printed[:, 0], codes.ravel())
+    np.testing.assert_array_equal(printed[:, 1], last)
+
+
+@pytest.mark.parametrize("numbers", BY_ROW, ids=str)
+def test_the_quantizer_by_row_in_c_gives_the_same_codes(tmp_path, numbers):
+    bits, steps, _, highest = numbers
+    quantizer, (y, codes) = RowQuantizer(bits, steps, highest), measurements_by_row(*numbers)
+    header = quantizer_header(quantizer)
+    (tmp_path / "tables.h").write_text(TABLES.format(header=header, rows=len(steps)))
+    (tmp_path / "try.c").write_text(PROGRAM + quantizer_table(quantizer))
+    compile_quantizer(tmp_path)
+    printed = run_tool(tmp_path, str(tmp_path / "try"), stdin="\n".join(map(str, y.flat)).encode())
+    assert [int(word) for word in printed.split()] == codes.ravel().tolist()
 
 
 def test_accumulators_grow_with_the_depth():
@@ -200,6 +284,9 @@ def test_without_a_step_nothing_is_clipped():
         ({"step": 5}, ["step of 5", "bits"]),
         ({"bits": 8, "step": 0}, ["step", "0"]),
         ({"bits": 8, "step": 10**6}, ["step", "1000000"]),
+        ({"steps": [3, 3]}, ["steps", "bits"]),
+        ({"bits": 8, "step": 3, "steps": [3, 3]}, ["one step (3)", "not both"]),
+        ({"bits": 8, "steps": [3, 3]}, ["one for each row", "got 2"]),
     ],
     ids=str,
 )

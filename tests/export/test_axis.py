@@ -20,6 +20,7 @@ STREAMS = {
     "codes, two lanes": ((6, 4, 4, 0.4), (4, 9), 100, {"depth": 10, "bits": 6, "lanes": 2}),
     "frames of one pixel": ((1, 1, 1, 1.0), (1, 1), 100, {}),
     "lines of one pixel, codes": ((1, 2, 2, 1.0), (5, 1), 60, {"depth": 16, "bits": 12}),
+    "a step for each row": ((3, 4, 4, 0.4), (4, 9), 60, {"bits": 5, "steps": (40, 7, 111)}),
     "one line": ((2, 3, 3, 0.5), (1, 8), 60, {"bits": 4, "step": 32}),
 }
 
@@ -105,7 +106,11 @@ def test_without_stalls_the_wrapper_costs_no_clocks(tmp_path, rng):
     assert clocks <= 4 * manifest.details["clocks_per_window"] + 12
 
 
-@pytest.mark.parametrize("options", [{}, {"depth": 12, "bits": 10, "lanes": 2}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"depth": 12, "bits": 10, "lanes": 2}, {"bits": 6, "steps": (9, 70, 31, 4, 5, 200)}],
+    ids=str,
+)
 def test_yosys_has_nothing_to_complain_about(tmp_path, options):
     """No warning but that of ABC about its own network, no latch, no multiplier without codes.
 

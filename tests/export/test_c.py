@@ -10,7 +10,8 @@ from skimage import data
 import tersense
 from cameras import camera_of, random_camera
 from reference import sense_by_windows
-from tersense.export.arithmetic import deepen
+from tersense.cli.program import main
+from tersense.export.arithmetic import deepen, read_steps
 from tersense.export.base import export
 from tersense.io.images import write_image
 
@@ -133,6 +134,10 @@ DEEP = {
         lambda: random_camera(6, 9, 4),
         {"depth": 9, "bits": 6, "step": 64},
     ),
+    "12 bits, a step for each row": (
+        lambda: random_camera(5, 7, 3),
+        {"depth": 12, "bits": 7, "steps": (1, 300, 777, 64, 100)},
+    ),
 }
 
 
@@ -149,14 +154,17 @@ def write_deep_pgm(path, image, depth):
     path.write_bytes(head + image.astype(">u2").tobytes())
 
 
-def expect(imager, image, bits=None, step=None, depth=8):
+def expect(imager, image, bits=None, step=None, depth=8, steps=None):
     """Return sums of pixels in plain integers, or their codes, rounded half up."""
     y = sense_by_windows(imager.phi, imager.patterns.stride, image)
     if bits is None:
         return y
     largest = 2 ** (bits - 1) - 1
     plus, minus = imager.patterns.signs_per_row
-    step = step or -(-(2**depth - 1) * max(plus.max(), minus.max()) // largest)
+    if steps:
+        step = np.array(steps)[:, None, None]
+    else:
+        step = step or -(-(2**depth - 1) * max(plus.max(), minus.max()) // largest)
     return ((2 * y + step) // (2 * step)).clip(-largest, largest)
 
 
@@ -176,7 +184,7 @@ def test_deep_pixels_and_codes_are_those_of_plain_integers(tmp_path, name):
     np.testing.assert_array_equal(read_table(on_cortex_m4(folder, "image.pgm"), y.shape), y)
 
 
-@pytest.mark.parametrize("name", ["lapped, 12 bits, codes of 10", "16 bits, clipped codes"])
+@pytest.mark.parametrize("name", ["lapped, 12 bits, codes of 10", "12 bits, a step for each row"])
 def test_nothing_is_read_or_written_outside_and_nothing_overflows(tmp_path, name):
     make, options = DEEP[name]
     imager, folder = make(), tmp_path / "c"
@@ -208,6 +216,28 @@ def test_the_vectors_notice_a_fault_in_the_lines(tmp_path, fault, right, wrong):
     done = subprocess.run(["make", "test"], cwd=tmp_path / "c", capture_output=True, text=True)
     assert done.returncode != 0
     assert re.search(r"line by line: [1-9]\d* wrong", done.stdout), done.stdout + done.stderr
+
+
+def test_codes_are_those_of_a_recorded_measurement(tmp_path, capsys, refused):
+    imager, image = tersense.load("paper-r25"), data.camera()[30:130, 90:201]
+    recorded, path = imager.sense(image, bits=6), str(tmp_path / "y.tsm")
+    recorded.save(path)
+    folder = tmp_path / "c"
+    assert main(["export", "c", "-m", "paper-r25", "-o", str(folder), "--steps", path]) == 0
+    assert ": 0 wrong" in run(folder, "make", "test")
+    write_image(folder / "image.pgm", image)
+    printed = read_table(run(folder, "./encoder", "image.pgm"), recorded.values.shape)
+    np.testing.assert_array_equal(printed, recorded.values)
+    # Steps by themselves do not tell the bits; a file of exact values has none.
+    np.save(tmp_path / "steps.npy", recorded.header.readout.steps)
+    assert read_steps(tmp_path / "steps.npy", 6) == read_steps(path)
+    imager.sense(image).save(tmp_path / "exact.tsm")
+    np.save(tmp_path / "square.npy", np.ones((3, 3)))
+    for name, bits, said in [("steps.npy", None, "--bits"), ("y.tsm", 7, "6 bits, not 7"),
+                             ("exact.tsm", 6, "no step for each row"),
+                             ("square.npy", 6, "list of steps")]:  # fmt: skip
+        with refused(said, name):
+            read_steps(tmp_path / name, bits)
 
 
 def test_pixels_of_another_depth_are_refused(tmp_path):

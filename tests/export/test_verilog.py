@@ -8,19 +8,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from skimage import data
 
 import tersense
 from cameras import camera_of, random_camera
 from reference import sense_by_windows
+from tersense.cli.program import main
 from tersense.export.base import export
-from tersense.export.microcode import compile_program
+from tersense.export.microcode import compile_program, write_mem
+from tersense.export.verilog import write_test
 from tools import run_tool
 
 SOURCES = ("encoder.v", *(f"tersense_{n}.v" for n in ("encoder", "scan", "lane", "counter", "rom")))
 
 
-def build(folder, codes=False):
-    sources = *SOURCES, *(["tersense_quantizer.v"] if codes else [])
+def build(folder, *more):
+    sources = *SOURCES, *(f"tersense_{name}.v" for name in more)
     run_tool(folder, "iverilog", "-g2005", "-Wall", "-o", "sim", "testbench.v", *sources)
 
 
@@ -111,6 +114,11 @@ DEEP = {
     "16 bits, clipped codes": ((7, 9, 4, 0.3), {"depth": 16, "bits": 9, "step": 777}),
     "9 bits, steps of a power of two": ((5, 7, 5, 0.4), {"depth": 9, "bits": 6, "step": 64}),
     "8 bits, codes of 4": ((1, 4, 2, 1.0), {"bits": 4}),
+    "a step for each row": (
+        (5, 8, 4, 0.3),
+        {"bits": 5, "steps": (17, 300, 64, 1, 99), "lanes": 2},
+    ),
+    "one row": ((1, 4, 2, 1.0), {"depth": 12, "bits": 6, "steps": (77,)}),
 }
 
 
@@ -127,11 +135,38 @@ def test_deep_pixels_and_codes_are_those_of_plain_integers(tmp_path, name):
     y = [sense_by_windows(imager.phi, imager.patterns.stride, image) for image in images]
     expected = np.concatenate([values.transpose(1, 2, 0).ravel() for values in y])
     if bits:
-        largest, step = 2 ** (bits - 1) - 1, manifest.details["quantizer"]["step"]
+        quantizer, largest = manifest.details["quantizer"], 2 ** (bits - 1) - 1
+        step = np.resize(quantizer.get("steps", quantizer.get("step")), expected.shape)
         expected = ((2 * expected + step) // (2 * step)).clip(-largest, largest)
-    build(folder, bool(bits))
+    build(folder, *(["row_quantizer" if "steps" in options else "quantizer"] if bits else []))
     for seed, stall in enumerate((0, 50)):
         np.testing.assert_array_equal(simulate(folder, stall, seed)[1], expected)
+
+
+def test_codes_are_those_of_a_recorded_measurement(tmp_path, capsys):
+    """The steps are those that `sense` chose for an image; the encoder gives the file's codes."""
+    imager, y = tersense.load("paper-r25"), tmp_path / "y.tsm"
+    image = data.camera()[:64, 100:132]
+    recorded = imager.sense(image, bits=6)
+    assert len(set(recorded.header.readout.steps)) > 10
+    recorded.save(y)
+    folder = tmp_path / "out"
+    arguments = ["-m", "paper-r25", "-o", str(folder), "--steps", str(y), "--lanes", "16"]
+    assert main(["export", "verilog", *arguments]) == 0
+    assert "6 bits in steps of" in capsys.readouterr().out
+    write_images(folder, imager, image[None], recorded)
+    build(folder, "row_quantizer")
+    expected = recorded.values.transpose(1, 2, 0).ravel()
+    np.testing.assert_array_equal(simulate(folder, 0)[1], expected)
+
+
+def write_images(folder, imager, images, recorded):
+    """Let the testbench send other images, and expect recorded codes."""
+    bits, clocks = recorded.header.readout.bits, 20_000
+    write_test(folder, imager.patterns, images, clocks)
+    sizes = folder / "test_sizes.vh"
+    sizes.write_text(re.sub(r"Y_BITS = \d+", f"Y_BITS = {bits}", sizes.read_text()))
+    write_mem(folder / "test_results.mem", recorded.values.transpose(1, 2, 0).ravel(), bits)
 
 
 # Whether the testbench would notice.

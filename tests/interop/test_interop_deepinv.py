@@ -197,6 +197,27 @@ def test_our_networks_give_in_deepinv_what_they_give_here(name, color):
     np.testing.assert_allclose(255 * planes, imager.estimate(measurements), atol=0.02)
 
 
+@pytest.mark.parametrize("percentile", [100.0, 98.0])
+def test_a_network_is_told_the_steps_of_each_image(percentile):
+    """Two images in one batch, one of them dark: their steps differ by more than a factor of 3."""
+    patterns = tersense.load("paper-r25").patterns
+    imager = tersense.Imager.untrained(patterns, "linear", noise=1e-3)
+    photo = data.coffee()[50:178, 90:250, 0]
+    readout = tersense.Readout.ranging(4, percentile=percentile)
+    physics = TernaryPhysics(patterns, (1, 128, 160))
+    physics.sensor_model = ReadoutModel(physics, readout)
+    recorded = [imager.sense(image, readout=readout) for image in (photo, photo // 4)]
+    y = torch.cat([physics.from_camera(measured) for measured in recorded])
+    with torch.no_grad():
+        told = 255 * TernaryReconstructor(imager)(y, physics)[:, 0].numpy()
+        physics.sensor_model = torch.nn.Identity()
+        untold = 255 * TernaryReconstructor(imager)(y, physics)[:, 0].numpy()
+    for measured, right, wrong in zip(recorded, told, untold, strict=True):
+        expected = imager.estimate(measured)
+        # Steps of the dark image are a few pixel values: one of them more or less is seen.
+        assert np.abs(right - expected).mean() < 0.1 * np.abs(wrong - expected).mean()
+
+
 def test_deepinv_evaluates_our_network(small_imager):
     physics = TernaryPhysics(small_imager.patterns, (1, 40, 40))
     images = torch.from_numpy(data.camera()[:40, :400]).float().div(255).split(40, dim=1)
@@ -286,3 +307,11 @@ def test_the_example_compares_solvers_in_a_fresh_interpreter(tmp_path):
     assert quality["pseudoinverse"] < quality["wavelets (db4)"] < quality["tersense"]
     assert quality["pseudoinverse"] < quality["total variation"] < quality["tersense"]
     assert (tmp_path / "sheet.png").exists()
+
+
+def test_counts_per_window_are_refused():
+    """deepinv has no word for them: zeros would be taken for values."""
+    imager = tersense.Imager.untrained(random_patterns(6, 8, 0.3))
+    y = imager.sense(np.zeros((16, 24), np.uint8), counts=3)
+    with pytest.raises(tersense.TersenseError, match="counts per window must be None for deepinv"):
+        TernaryPhysics(imager.patterns, (1, 16, 24)).from_camera(y)

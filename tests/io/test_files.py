@@ -1,9 +1,10 @@
 import os
 
+import numpy as np
 import pytest
 
 from tersense.errors import TersenseError
-from tersense.io.files import make_folder, written_whole
+from tersense.io.files import make_folder, read_npy, written_whole
 
 
 def test_a_successful_block_makes_the_file(tmp_path):
@@ -150,3 +151,11 @@ def test_make_folder_refuses_a_file_in_its_place(tmp_path, refused):
         make_folder(tmp_path / "file")
     with refused(tmp_path / "file"):
         make_folder(tmp_path / "file" / "below")
+
+
+@pytest.mark.filterwarnings("error")
+def test_arrays_that_python_2_wrote_are_read_without_a_word(tmp_path):
+    np.save(tmp_path / "a.npy", np.arange(6).reshape(2, 3))
+    content = (tmp_path / "a.npy").read_bytes()
+    (tmp_path / "a.npy").write_bytes(content.replace(b"(2, 3), } ", b"(2L, 3), }"))
+    assert read_npy(tmp_path / "a.npy").tolist() == [[0, 1, 2], [3, 4, 5]]

@@ -9,8 +9,7 @@ from skimage import data
 
 import tersense
 from cameras import random_camera
-from reference import sense_by_windows
-from tersense import read_measured
+from tersense import Readout, read_measured
 from tersense.cli.program import main
 from tersense.evaluation.metrics import psnr
 from tersense.export.base import export
@@ -285,22 +284,56 @@ def test_a_table_needs_its_manifest_and_the_right_camera(camera, capsys, tmp_pat
     assert "use the model that sensed them" in capsys.readouterr().err
 
 
-def test_deep_pixels_and_codes_are_read_as_measurements_of_an_8_bit_image(tmp_path, rng, refused):
+@pytest.mark.parametrize("converter", [{"step": 33}, {"steps": (11, 50, 33, 20, 90, 47)}], ids=str)
+def test_codes_and_deep_pixels_are_read_as_what_they_are(tmp_path, rng, converter):
     imager, size = random_camera(6, 8, 4), (21, 34)
-    image = rng.integers(0, 4096, size)
-    manifest, _ = export("c", imager, tmp_path / "c", depth=12, bits=9)
-    step = manifest.details["quantizer"]["step"]
-    exact = sense_by_windows(imager.phi, 4, image)
-    np.save(tmp_path / "codes.npy", as_windows((2 * exact + step) // (2 * step)))
-    y = read_measured(tmp_path / "codes.npy", tmp_path / "c/manifest.json", size)
-    assert np.abs(np.asarray(y.values) * 4095 / 255 - exact).max() <= step / 2 + 1e-6
+    exact = imager.sense(rng.integers(0, 4096, size).astype(np.uint16), depth=12)
+    export("c", imager, tmp_path / "c", depth=12, bits=9, **converter)
+    steps = tuple(map(float, converter.get("steps", ())))
+    y = exact.read_out(Readout(9, float(converter.get("step", 1)), steps=steps))
+    np.save(tmp_path / "codes.npy", as_windows(y.values))
+    read = read_measured(tmp_path / "codes.npy", tmp_path / "c/manifest.json", size)
+    assert isinstance(read, Measurements)
+    assert read.header == y.header
+    np.testing.assert_array_equal(read.values, y.values)
+    # What misses a value or has noise is told as sums, and their errors as those of both.
+    path, codes = tmp_path / "c/manifest.json", as_windows(y.values).astype(float)
+    unit = np.broadcast_to(y.header.readout.unit, y.values.shape)
+    codes[3, 2] = np.nan
+    np.save(tmp_path / "codes.npy", codes)
+    for noise in (0.0, 0.5):
+        content = json.loads(path.read_text()) | {"measured": {"noise": noise}}
+        (tmp_path / "manifest.json").write_text(json.dumps(content))
+        read = read_measured(tmp_path / "codes.npy", tmp_path / "manifest.json", size)
+        assert isinstance(read, MeasuredValues)
+        assert (read.header.depth, read.header.readout.exact) == (12, True)
+        there = ~np.isnan(read.values)
+        assert (~there).sum() == 1
+        np.testing.assert_array_equal(read.values[there], (y.values * unit)[there])
+        deviation = np.broadcast_to(read.deviation, y.values.shape)
+        expected = unit * (1 / 12 + noise**2) ** 0.5
+        np.testing.assert_allclose(deviation[there], expected[there])
+    assert imager.reconstruct(read).dtype == np.uint16
+
+
+def test_sums_of_deep_pixels_are_exact(tmp_path, rng):
+    imager, size = random_camera(6, 8, 4), (21, 34)
     export("c", imager, tmp_path / "whole", depth=12)
-    np.save(tmp_path / "sums.npy", as_windows(exact))
-    y = read_measured(tmp_path / "sums.npy", tmp_path / "whole/manifest.json", size)
-    np.testing.assert_allclose(np.asarray(y.values), exact * 255 / 4095)
+    y = imager.sense(rng.integers(0, 4096, size).astype(np.uint16), depth=12)
+    np.save(tmp_path / "sums.npy", as_windows(y.values))
+    read = read_measured(tmp_path / "sums.npy", tmp_path / "whole/manifest.json", size)
+    assert read.header == y.header
+    np.testing.assert_array_equal(read.values, y.values)
+
+
+def test_steps_that_no_quantizer_has_are_refused(tmp_path, refused):
+    imager, size = random_camera(6, 8, 4), (21, 34)
+    export("c", imager, tmp_path / "c", bits=9)
+    np.save(tmp_path / "codes.npy", as_windows(imager.sense(np.zeros(size, np.uint8)).values))
     content = json.loads((tmp_path / "c/manifest.json").read_text())
-    for quantizer in ({"step": 0}, {"step": "big"}, [], {}):
+    for quantizer in ({"step": 0}, {"step": "big"}, [], {}, {"step": 1.5}, {"bits": 0, "step": 2},
+                      {"bits": 9, "steps": [1, 2]}, {"bits": 9, "steps": 7}):  # fmt: skip
         content["details"]["quantizer"] = quantizer
         (tmp_path / "manifest.json").write_text(json.dumps(content))
-        with refused("usable step"):
+        with refused("usable steps"):
             read_measured(tmp_path / "codes.npy", tmp_path / "manifest.json", size)

@@ -9,6 +9,7 @@ from runs import assert_equal_weights, train_until, unrolled_config, weights_of
 from tersense.errors import TersenseError
 from tersense.models.imager import Imager
 from tersense.reconstruction.base import Normalization
+from tersense.reconstruction.conditioning import spread
 from tersense.reconstruction.unrolled import UnrolledOptions, UnrolledReconstructor
 from tersense.sensing.gram import whitening
 from tersense.sensing.operator import SensingOperator
@@ -25,10 +26,10 @@ def camera(stride=8):
     return SensingOperator(torch.from_numpy(phi), stride)
 
 
-def network(phases=2, seed=0, **options):
+def network(phases=2, seed=0, channels=8, **options):
     torch.manual_seed(seed)
     made = UnrolledReconstructor(
-        camera().geometry, ROWS, UnrolledOptions(phases, 8, universal=True, **options)
+        camera().geometry, ROWS, UnrolledOptions(phases, channels, universal=True, **options)
     )
     for weights in made.parameters():  # a fresh network changes nothing: make it do something
         torch.nn.init.normal_(weights, std=0.05)
@@ -90,16 +91,55 @@ def test_errors_may_be_one_for_all_or_one_for_each_measurement(images):
     assert (exact - one).abs().max() > 0.01
 
 
-def test_a_network_with_more_phases_begins_as_the_one_it_comes_from(images):
-    small, large, operator = network(2), network(5, seed=1), camera()
+@pytest.mark.parametrize(("phases", "channels"), [(5, 8), (2, 12), (3, 20)])
+def test_a_larger_network_begins_as_the_one_it_comes_from(images, phases, channels):
+    small, large, operator = network(2), network(phases, 1, channels=channels), camera()
     large.start_from(small)
     y = operator.forward(images)
-    counts = torch.full((1, 4, 5), 9)
+    counts = torch.randint(1, ROWS, (1, 4, 5), generator=torch.Generator().manual_seed(0))
+    told = torch.full((1, 1, 1, 1), 0.4), counts
     with torch.no_grad():
-        wanted = small(y, operator, (32, 40), counts=counts)
-        torch.testing.assert_close(large(y, operator, (32, 40), counts=counts), wanted)
-    with pytest.raises(RuntimeError, match="5 phases"):
+        wanted = small(y, operator, (32, 40), *told)
+        torch.testing.assert_close(large(y, operator, (32, 40), *told), wanted)
+    with pytest.raises(RuntimeError, match=r"it has \d phases|do not fit"):
         small.start_from(large)
+
+
+def test_new_channels_learn(images):
+    """Nobody listens to them at first, but those who will have a gradient."""
+    large, operator = network(2, 1, channels=12), camera()
+    large.start_from(network(2))
+    large.train()(operator.forward(images), operator, (32, 40)).square().mean().backward()
+    unheard = large.phases[1].before.weight
+    assert not unheard[:8, 8:].any()
+    assert unheard.grad[:8, 8:].abs().max() > 0
+
+
+@pytest.mark.parametrize("stride", [1, 2, 2.5, 4, 16])
+@pytest.mark.parametrize("size", [(8, 12), (7, 11)])
+def test_a_map_has_the_value_of_the_window_that_each_place_lies_in(stride, size):
+    grid = tuple(int(-(-side // stride)) for side in size)
+    windows = torch.arange(2 * grid[0] * grid[1]).view(2, *grid)
+    found = spread(windows, size, stride).expand(2, *size)
+    for i, j in np.ndindex(*size):
+        assert torch.equal(found[:, i, j], windows[:, int(i / stride), int(j / stride)])
+
+
+def test_gates_hear_of_each_window():
+    """One window more, with the same measurements: only its own surroundings change."""
+    made, operator = network(1), camera()
+    for weights in made.phases[0].gates.parameters():
+        torch.nn.init.normal_(weights)
+    y = torch.zeros(1, ROWS, 4, 8)
+    counts = torch.full((1, 4, 8), 9)
+    more = counts.clone()
+    more[0, 0, 0] = 10  # its y is zero, so that the data step is the same
+    with torch.no_grad():
+        change = made(y, operator, (32, 64), counts=more) - made(
+            y, operator, (32, 64), counts=counts
+        )
+    assert change[0, :8, :8].abs().max() > 1e-6
+    assert not change[0, :, 40:].any()
 
 
 def test_a_network_that_was_never_told_begins_without_hearing(images):

@@ -126,7 +126,7 @@ class Capture:
         return {
             "PSNR": (f"{psnr(self.estimate, self.original):.2f} dB", f"{width}×{height} pixels"),
             "SSIM": ("–" if math.isnan(likeness) else f"{likeness:.4f}", "1 would be the same"),
-            "Measurements per pixel": (f"{y.per_pixel:.3f}", f"{each}{y.values.size:,} in all"),
+            "Measurements per pixel": (f"{y.per_pixel:.3f}", f"{each}{y.taken:,} in all"),
         }
 
     @property

@@ -40,7 +40,7 @@ def run_demo(imager: Imager, folder: Path, force: bool = False) -> tuple[dict[st
         "photograph": f"{photograph.shape[1]}×{photograph.shape[0]} pixels, color",
         "camera": f"{imager.name}: {len(patterns)} patterns of {patterns.window}×"
         f"{patterns.window} pixels, {patterns.density:.1%} non-zero",
-        "measurements": f"{y.values.size:,} for {photograph.size:,} values: "
+        "measurements": f"{y.taken:,} for {photograph.size:,} values: "
         f"{y.per_pixel:.3f} per pixel of each channel",
         "in the camera": f"{patterns.additions_per_measurement:.0f} additions per measurement, "
         "no multiplication",

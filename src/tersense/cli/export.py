@@ -28,6 +28,14 @@ StepOption = Annotated[
         help="What one unit of a code stands for. Default: the least that clips nothing.",
     ),
 ]
+StepsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--steps",
+        metavar="STEPS.tsm",
+        help="A step for each pattern, and the bits: those of a measurement file (or a .npy).",
+    ),
+]
 
 
 def run_export(kind: str, model: str, rate: float | None, out: Path, **options: Any) -> None:
@@ -59,14 +67,17 @@ def export_verilog(
     depth: PixelDepthOption = 8,
     bits: CodeBitsOption = None,
     step: StepOption = None,
+    steps: StepsOption = None,
 ) -> None:
     """Write a synthesizable encoder in Verilog-2005, its program memory and testbenches.
 
     Example: tersense export verilog -m paper-r25 -o encoder --lanes 4 --depth 12
+
+    Example: tersense export verilog -m paper-r25 -o encoder --steps y.tsm
     """
     run_export(
         "verilog", model, rate, out, lanes=lanes, width=width, height=height, depth=depth,
-        bits=bits, step=step,
+        **_converter(bits, step, steps),
     )  # fmt: skip
 
 
@@ -78,12 +89,25 @@ def export_c(
     depth: PixelDepthOption = 8,
     bits: CodeBitsOption = None,
     step: StepOption = None,
+    steps: StepsOption = None,
 ) -> None:
     """Write an encoder in freestanding C99, its tables, and a program that tries it.
 
     Example: tersense export c -m paper-r25 -o firmware --depth 12 --bits 10
+
+    Example: tersense export c -m paper-r25 -o firmware --steps y.tsm
     """
-    run_export("c", model, rate, out, depth=depth, bits=bits, step=step)
+    run_export("c", model, rate, out, depth=depth, **_converter(bits, step, steps))
+
+
+def _converter(bits: int | None, step: int | None, steps: Path | None) -> dict[str, Any]:
+    """Return the options of the quantizer."""
+    if steps is None:
+        return {"bits": bits, "step": step}
+    from tersense.export.arithmetic import read_steps
+
+    found, of_rows = read_steps(steps, bits)
+    return {"bits": found, "step": step, "steps": of_rows}
 
 
 @export_app.command("matrix")

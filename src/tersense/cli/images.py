@@ -10,10 +10,12 @@ import typer
 from tersense.cli.export import parse_size
 from tersense.cli.options import (
     BitsOption,
+    CountsOption,
     DepthOption,
     DeviceOption,
     ForceOption,
     FullScaleOption,
+    ImportanceOption,
     JsonOption,
     ModelOption,
     NoiseOption,
@@ -21,6 +23,7 @@ from tersense.cli.options import (
     PrecisionOption,
     RateOption,
     SeedOption,
+    choose_counts,
     choose_readout,
     load_model,
     out_option,
@@ -59,6 +62,8 @@ def sense(
     ],
     model: ModelOption = "default",
     rate: RateOption = None,
+    counts: CountsOption = None,
+    importance: ImportanceOption = None,
     bits: BitsOption = None,
     full_scale: FullScaleOption = "auto",
     noise: NoiseOption = 0.0,
@@ -75,6 +80,8 @@ def sense(
 
     Example: tersense sense photo.jpg -o photo.tsm --bits 8 --full-scale max --photons 2
     Example: tersense sense raw.tif -o raw.tsm --depth 12
+
+    Example: tersense sense photo.jpg -m flex --rate 0.1 --importance face.png -o photo.tsm
     """
     from tersense.cli.batch import plan_tasks, work_through
     from tersense.cli.console import ProgressDisplay, say
@@ -86,20 +93,23 @@ def sense(
     for task in tasks:
         if task.target.suffix != ".tsm":  # it may be somebody's image or model
             raise typer.BadParameter(f"{task.target}: name a measurement file ending in .tsm")
-    imager = load_model(model, rate, device)
+    count = choose_counts(counts, importance, rate)
+    imager = load_model(model, None if importance else rate, device)
     readout = choose_readout(imager, bits, full_scale, noise, photons, seed, depth)
 
     if len(tasks) > 1:
         imager.threads = 1  # each reader senses what it has read: one image a core
 
     def take(path: Path) -> "Measurements":
-        return imager.sense(read_image(path, depth=depth), readout=readout, depth=depth)
+        image = read_image(path, depth=depth)
+        wanted = count(imager, image.shape)
+        return imager.sense(image, readout=readout, depth=depth, counts=wanted)
 
     def work(measurements: Any, target: Path) -> None:
         make_folder(target.parent)
         measurements.save(target)
         say(
-            f"{target}: {measurements.values.size:,} measurements, "
+            f"{target}: {measurements.taken:,} measurements, "
             f"{measurements.per_pixel:.4g} and {measurements.bits_per_pixel:.4g} bits per pixel"
             + ("" if measurements.header.mode == "L" else " of each channel")
             + ("" if readout.exact else f"; {measurements.header.readout}")

@@ -1,7 +1,8 @@
 """Options that several commands have, and the model that they name."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -118,6 +119,59 @@ PhotonsOption = Annotated[
 SeedOption = Annotated[
     int, typer.Option("--seed", metavar="N", min=0, help="Seed of noise and photons.")
 ]
+CountsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--counts",
+        metavar="COUNTS.npy",
+        help="Measure each window with so many of the first patterns: integers, windows down × "
+        "across.",
+    ),
+]
+ImportanceOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--importance",
+        metavar="WEIGHTS.png",
+        help="Share the measurements of --rate out to the windows: the brighter this image of the "
+        "same size, the more.",
+    ),
+]
+
+
+def choose_counts(
+    counts: Path | None, importance: Path | None, rate: float | None
+) -> "Callable[[Imager, tuple[int, ...]], Any]":
+    """Return what gives the counts per window for a camera and the shape of an image."""
+    from tersense.errors import TersenseError
+    from tersense.io.images import read_gray
+    from tersense.measurements.counts import counts_by_importance, read_counts
+    from tersense.sensing.patterns import rows_for_rate
+
+    if counts and importance:
+        raise typer.BadParameter("--counts and --importance both say how many; give one of them")
+    if importance and rate is None:
+        raise typer.BadParameter("--importance shares out the measurements of --rate; say it, too")
+    try:
+        given = read_counts(counts) if counts else None
+        weights = read_gray(importance) if importance else None
+    except TersenseError as error:
+        raise typer.BadParameter(f"{'--counts' if counts else '--importance'}: {error}") from error
+
+    def choose(imager: "Imager", shape: tuple[int, ...]) -> Any:
+        if weights is None or rate is None:
+            return given
+        if weights.shape != shape[:2]:
+            raise TersenseError(
+                f"{importance} must have the size of the image, {shape[1]}×{shape[0]} pixels, got "
+                f"{weights.shape[1]}×{weights.shape[0]}"
+            )
+        imager.camera.require_any_count()
+        lowest = rows_for_rate(imager.reconstructor.lowest_rate, imager.geometry.stride)
+        mean = imager.at_rate(rate).rows
+        return counts_by_importance(weights, imager.geometry, mean, lowest, imager.rows)
+
+    return choose
 
 
 def choose_readout(

@@ -4,12 +4,13 @@ import contextlib
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from tersense.cli.options import DeviceOption, ForceOption, out_option
 from tersense.errors import Interrupted
+from tersense.runtime.device import Device
 
 # Modules that import torch are imported inside the commands, so that --help answers at once.
 
@@ -50,11 +51,13 @@ def reproduce(
             "comparison",
             "sda",
             "ablations",
+            "readouts",
             "claims",
         ],
         typer.Argument(
             metavar="TABLE",
-            help="rates, sparsity, as-published, frozen, comparison, sda, ablations or claims.",
+            help="rates, sparsity, as-published, frozen, comparison, sda, ablations, readouts or "
+            "claims.",
         ),
     ],
     train_folder: Annotated[
@@ -84,6 +87,12 @@ def reproduce(
         Literal["own", "overlapping", "both"],
         typer.Option("--protocol", metavar="P", help="own, overlapping or both."),
     ] = "both",
+    cameras: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model", "-m", metavar="MODEL", help="To measure in readouts; may be repeated."
+        ),
+    ] = None,
     seed: Annotated[
         int, typer.Option("--seed", metavar="N", min=0, help="Of each training run.")
     ] = 0,
@@ -95,12 +104,16 @@ def reproduce(
 ) -> None:
     """Train and measure what a table of the paper shows, and put the paper's figures beside it.
 
-    What is done already is not done again; an interrupted training goes on. `claims` runs nothing:
-    it tells which of the paper's claims hold by the results below --out.
+    What is done already is not done again; an interrupted training goes on. `readouts` trains
+    nothing: it measures models under noise and few bits, beside linear estimates with the same
+    patterns. `claims` runs nothing: it tells which of the paper's claims hold by the results below
+    --out.
 
     Example: tersense reproduce rates --train photos --test Set11 --test BSD68 --parallel 4
 
     Example: tersense reproduce comparison --train photos --test Set11 --only tv-5 --protocol own
+
+    Example: tersense reproduce readouts --test Set11 -m flex -m block-r25
 
     Example: tersense reproduce claims -o runs/reproduce
     """
@@ -113,8 +126,13 @@ def reproduce(
 
     if min(epochs, parallel, stride) < 1 or not 0 <= seconds < math.inf:
         raise typer.BadParameter("--epochs, --parallel and --stride are at least 1, --seconds 0")
+    if cameras and table != "readouts":
+        raise typer.BadParameter(f"--model is for the table readouts; {table} trains its own")
     if table == "claims":
         _judge_claims(out, seed)
+        return
+    if table == "readouts":
+        _measure_readouts(out, test_folders or [], cameras or ["default"], quick, device)
         return
     if train_folder is None or not test_folders:
         raise typer.BadParameter(f"{table} needs --train DIR and --test DIR")
@@ -147,14 +165,37 @@ def reproduce(
     say(f"{plot} shows it{learned}")
 
 
+def _measure_readouts(
+    out: Path, tests: list[Path], models: list[str], quick: bool, device: Device
+) -> None:
+    """Measure models under every readout; print and write the table."""
+    from tersense.cli.console import say
+    from tersense.experiments.readouts import readouts_to_markdown, run_readouts
+    from tersense.io.files import make_folder
+    from tersense.models.zoo import load
+
+    if not tests:
+        raise typer.BadParameter("readouts needs --test DIR")
+    imagers = [load(model, device) for model in models]
+    result = run_readouts(imagers, tests, quick, say)
+    make_folder(out)
+    _write_table(out / "readouts", result, readouts_to_markdown(result))
+
+
 def _judge_claims(out: Path, seed: int) -> None:
     """Print and write what the results say about the paper's claims."""
-    from tersense.cli.console import say
     from tersense.experiments.claims import claims_to_markdown, judge_claims
-    from tersense.io.files import write_json, written_whole
 
     result = judge_claims(out, seed)
-    text, stem = claims_to_markdown(result), out / (f"claims-seed{seed}" if seed else "claims")
+    stem = out / (f"claims-seed{seed}" if seed else "claims")
+    _write_table(stem, result, claims_to_markdown(result))
+
+
+def _write_table(stem: Path, result: dict[str, Any], text: str) -> None:
+    """Write a table as JSON and as Markdown, and print it."""
+    from tersense.cli.console import say
+    from tersense.io.files import write_json, written_whole
+
     write_json(f"{stem}.json", result)
     with written_whole(f"{stem}.md") as partial:
         partial.write_text(text, encoding="utf-8")

@@ -224,7 +224,8 @@ def _named_images(
             every = np.concatenate(list(patches.blocks()))
         return [(str(n), partial(every.__getitem__, n)) for n in range(len(every))]
     read = partial(read_image if color else read_gray, depth=depth)
-    paths = [source] if source.is_file() else find_images(source)
+    allowed = "an image, a folder of images or an HDF5 file of patches"
+    paths = [source] if source.is_file() else find_images(source, allowed)
     return [(path.stem, partial(read, path)) for path in paths]
 
 

@@ -8,6 +8,9 @@ there already is not done again, and a training that was interrupted goes on.
 import hashlib
 import json
 import multiprocessing
+import os
+import signal
+import sys
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
@@ -88,10 +91,30 @@ def _run_missing(experiments: list[Experiment], options: Options, say: Any) -> N
         for experiment in missing:
             say(_summary(experiment, run_experiment(experiment, options)))
     elif missing:
-        with ProcessPoolExecutor(options.parallel, context) as pool:
-            jobs = {pool.submit(run_experiment, e, options): e for e in missing}
-            for job in as_completed(jobs):
-                say(_summary(jobs[job], job.result()))
+        with ProcessPoolExecutor(options.parallel, context, _end_in_good_order) as pool:
+            jobs = {pool.submit(_run_in_worker, e, options): e for e in missing}
+            try:
+                for job in as_completed(jobs):
+                    say(_summary(jobs[job], job.result()))
+            except (KeyboardInterrupt, SystemExit, Interrupted):
+                # Otherwise the pool waits for every experiment, also those that have not begun.
+                pool.shutdown(wait=False, cancel_futures=True)
+                for process in multiprocessing.active_children():
+                    process.terminate()
+                raise
+
+
+def _end_in_good_order() -> None:
+    """Let SIGTERM end what a process does between two training runs, which have handlers too."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+
+
+def _run_in_worker(experiment: Experiment, options: Options) -> dict[str, Any]:
+    """Run an experiment; a process that is asked to stop takes no other one from the queue."""
+    try:
+        return run_experiment(experiment, options)
+    except (KeyboardInterrupt, SystemExit, Interrupted):
+        os._exit(1)
 
 
 def _check(options: Options) -> None:

@@ -9,17 +9,23 @@ that is, it rounds half up. No divider is needed: y is clipped first, to where t
 and moved by a bias to u = y + ⌊step/2⌋ + zero·step ≥ 0; then the code is ⌊u/step⌋ − zero, and
 ⌊u/step⌋ = (u·factor) >> shift. With factor = ⌈2^shift/step⌉ and e = factor·step − 2^shift, the
 product is u/step + u·e/(step·2^shift). The error must not reach the 1/step that u/step at least
-lacks to the next integer, so u·e < 2^shift for the largest u proves the rule for all.
+lacks to the next integer, so u·e < 2^shift for the largest u proves the rule for all. It stays
+true for a larger shift, where e at most doubles; so rows of Φ with steps of their own share one.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tersense.errors import TersenseError
 from tersense.io.deep import USUAL, largest_pixel
+from tersense.io.files import read_npy
 from tersense.io.images import ImageArray
+from tersense.measurements.measurements import Measurements
 from tersense.measurements.readout import Readout
 from tersense.sensing.patterns import Patterns
 
@@ -94,18 +100,18 @@ class Quantizer:
     @property
     def reciprocal(self) -> tuple[int, int]:
         """Return (factor, shift) with ⌊u/step⌋ = (u·factor) >> shift for every u that can come."""
-        shift = (self.step - 1).bit_length()
-        while True:
-            factor = -(-(1 << shift) // self.step)
-            if (self.high + self.bias) * (factor * self.step - (1 << shift)) < 1 << shift:
-                return factor, shift
-            shift += 1
+        return _reciprocal(self.step, self.high + self.bias)
 
     @property
     def rule(self) -> str:
         """Return how the quotient is made, in words."""
         factor, shift = self.reciprocal
         return f"a shift by {shift} bits" if factor == 1 else f"(u·{factor}) >> {shift}"
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """Return what the manifest tells."""
+        return {"bits": self.bits, "step": self.step}
 
     def __str__(self) -> str:
         return f"{self.bits} bits in steps of {self.step:,}"
@@ -115,9 +121,87 @@ class Quantizer:
         return Readout(self.bits, float(self.step)).apply(y)
 
 
+@dataclass(frozen=True)
+class RowQuantizer:
+    """Rounding to codes of B bits with a step for each row of Φ: a gain that is set per pattern.
+
+    A row is clipped at ±reach, the largest code times its step, and the bias is reach + ⌊step/2⌋:
+    a memory of steps and factors is enough.
+
+    Args:
+        bits: B; codes lie within ±(2^(B−1) − 1).
+        steps: What one unit of a code stands for, row by row.
+        highest: Measurement that can come.
+    """
+
+    bits: int
+    steps: tuple[int, ...]
+    highest: int
+
+    @property
+    def largest_code(self) -> int:
+        """Return 2^(B−1) − 1."""
+        return int(2 ** (self.bits - 1) - 1)
+
+    @property
+    def largest_reach(self) -> int:
+        """Return where the row of the largest step is clipped."""
+        return self.largest_code * max(self.steps)
+
+    @property
+    def dividend_bits(self) -> int:
+        """Return the width of a clipped measurement plus bias, in any row."""
+        return max(self._largest_dividend(step).bit_length() for step in self.steps)
+
+    @property
+    def reciprocals(self) -> tuple[list[int], int]:
+        """Return (factors, shift) with ⌊u/step⌋ = (u·factor) >> shift in every row."""
+        of_each = {step: _reciprocal(step, self._largest_dividend(step)) for step in self.steps}
+        shift = max(shift for _, shift in of_each.values())
+        return [-(-(1 << shift) // step) for step in self.steps], shift
+
+    @property
+    def rule(self) -> str:
+        """Return how the quotient is made, in words."""
+        return f"(u·factor) >> {self.reciprocals[1]}"
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """Return what the manifest tells."""
+        return {"bits": self.bits, "steps": list(self.steps)}
+
+    def __str__(self) -> str:
+        return f"{self.bits} bits in steps of {min(self.steps):,} to {max(self.steps):,}, by row"
+
+    def codes(self, y: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Return the codes of measurements (…, m): those of the readout that it stands for."""
+        readout = Readout(self.bits, steps=tuple(map(float, self.steps)))
+        by_row = np.moveaxis(y, -1, 0).reshape(len(self.steps), -1, 1)
+        codes = readout.apply(by_row).reshape(len(self.steps), *y.shape[:-1])
+        return np.moveaxis(codes, 0, -1)
+
+    def _largest_dividend(self, step: int) -> int:
+        reach = self.largest_code * step
+        return reach + min(reach, self.highest) + step // 2
+
+
+def _reciprocal(step: int, largest: int) -> tuple[int, int]:
+    """Return (factor, shift) with ⌊u/step⌋ = (u·factor) >> shift for 0 ≤ u ≤ largest."""
+    shift = (step - 1).bit_length()
+    while True:
+        factor = -(-(1 << shift) // step)
+        if largest * (factor * step - (1 << shift)) < 1 << shift:
+            return factor, shift
+        shift += 1
+
+
 def make_quantizer(
-    patterns: Patterns, depth: int, bits: int | None, step: int | None
-) -> Quantizer | None:
+    patterns: Patterns,
+    depth: int,
+    bits: int | None,
+    step: int | None,
+    steps: Sequence[float] | None = None,
+) -> Quantizer | RowQuantizer | None:
     """Return the quantizer that an export was asked for, or None for exact measurements.
 
     Args:
@@ -125,10 +209,12 @@ def make_quantizer(
         depth: Bits per pixel.
         bits: B, or None.
         step: None for the smallest step with which no measurement is clipped.
+        steps: One for each row of Φ instead, as `Readout.ranged` chooses them.
     """
     if bits is None:
-        if step is not None:
-            raise TersenseError(f"a step of {step} needs bits: say how many bits a code has")
+        if step is not None or steps is not None:
+            given = "steps need" if step is None else f"a step of {step} needs"
+            raise TersenseError(f"{given} bits: say how many bits a code has")
         return None
     if not LEAST_CODE_BITS <= bits <= MOST_CODE_BITS:
         raise TersenseError(
@@ -136,6 +222,10 @@ def make_quantizer(
         )
     lowest, highest = limits(patterns, depth)
     largest = max(highest, -lowest, 1)
+    if steps is not None:
+        if step is not None:
+            raise TersenseError(f"give one step ({step}) or a step for each row, not both")
+        return RowQuantizer(bits, _check_steps(steps, len(patterns), largest), max(highest, 0))
     if step is None:
         step = -(-largest // (2 ** (bits - 1) - 1))
     if not 1 <= step <= largest:
@@ -143,3 +233,43 @@ def make_quantizer(
             f"the step must be from 1 to {largest:,}, the largest measurement, got {step}"
         )
     return Quantizer(bits, step, lowest, highest)
+
+
+def read_steps(path: str | Path, bits: int | None = None) -> tuple[int, tuple[float, ...]]:
+    """Read a step for each row of Φ, and the bits of the codes that they belong to.
+
+    Args:
+        path: A measurement file (`.tsm`) whose rows have steps of their own, or a `.npy` file.
+        bits: B; a measurement file knows it.
+    """
+    if Path(path).suffix.lower() == ".npy":
+        if bits is None:
+            raise TersenseError(f"{path} does not tell how many bits a code has; say --bits")
+        found = read_npy(Path(path))
+        if found.dtype.kind not in "iuf" or found.ndim != 1:
+            raise TersenseError(
+                f"{path} must hold a list of steps, got {found.dtype} {found.shape}"
+            )
+        return bits, tuple(float(step) for step in found)
+    readout = Measurements.load(path).header.readout
+    if not readout.steps:
+        raise TersenseError(
+            f"{path} has no step for each row ({readout}); sense with --bits and the usual "
+            "--full-scale auto"
+        )
+    if bits not in (None, readout.bits):
+        raise TersenseError(f"{path} has steps for codes of {readout.bits} bits, not {bits}")
+    return readout.bits, readout.steps
+
+
+def _check_steps(steps: Sequence[float], rows: int, largest: int) -> tuple[int, ...]:
+    """Return one whole step for each row of Φ."""
+    if len(steps) != rows:
+        raise TersenseError(f"steps must be {rows}, one for each row of Φ, got {len(steps)}")
+    wrong = [step for step in steps if step % 1 or not 1 <= step <= largest]
+    if wrong:
+        raise TersenseError(
+            f"steps must be whole numbers from 1 to {largest:,}, the largest measurement, "
+            f"got {wrong[0]:g}"
+        )
+    return tuple(int(step) for step in steps)

@@ -6,7 +6,7 @@ it. So a pixel is looked at once, when it arrives, and neither a window nor a li
 """
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tersense.export.arithmetic import Quantizer, make_quantizer
+from tersense.export.arithmetic import Quantizer, RowQuantizer, make_quantizer
 from tersense.export.base import Outcome
 from tersense.export.guide import fill_guide
 from tersense.export.test_vectors import Vectors, cut_windows, make_test_images, measure
@@ -35,6 +35,7 @@ def write(
     depth: int = USUAL,
     bits: int | None = None,
     step: int | None = None,
+    steps: Sequence[float] | None = None,
 ) -> Outcome:
     """Write the encoder, its tables, and a program that tries it.
 
@@ -45,21 +46,24 @@ def write(
         depth: Bits per pixel, 8 to 16.
         bits: Of the codes that measurements are rounded to; None for exact ones only.
         step: What one unit of a code stands for; None for the smallest that clips nothing.
+        steps: Instead, one for each row of Φ.
     """
     patterns = imager.patterns
-    quantizer = make_quantizer(patterns, depth, bits, step)
+    quantizer = make_quantizer(patterns, depth, bits, step, steps)
     for source in sorted(_SOURCES.iterdir()):
         shutil.copyfile(source, folder / source.name)
     few = vectors.short()
     picture = make_test_images(patterns, vectors, depth)[0]
     texts = {
         "tables.h": _tables_header(patterns, depth, quantizer),
-        "tables.c": _tables(patterns),
+        "tables.c": _tables(patterns) + (quantizer_table(quantizer) if quantizer else ""),
         "vectors.c": _vectors(patterns, few, picture, quantizer),
     }
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="ascii", newline="\n")
     tables = sum(table.nbytes for table in (*columns(patterns), _line_starts(patterns)))
+    if isinstance(quantizer, RowQuantizer):
+        tables += _steps(quantizer).nbytes
     value = np.dtype(_value_type(patterns, depth))
     details: dict[str, Any] = {
         "language": "C99, freestanding",
@@ -68,7 +72,7 @@ def write(
         "vectors": len(few),
     }
     if quantizer:
-        details["quantizer"] = {"bits": quantizer.bits, "step": quantizer.step}
+        details["quantizer"] = quantizer.details
     geometry = Geometry(patterns.window, patterns.stride)
     across = geometry.grid(1, _WIDTH)[1]
     stripe = across * geometry.cells * len(patterns) * value.itemsize
@@ -79,7 +83,7 @@ def write(
         **({"codes": str(quantizer)} if quantizer else {}),
         "try it": "make test, make cortex-m4",
     }
-    code = "`tersense_quantize(y)` | the code of a measurement"
+    code = "`tersense_quantize(row, y)` | the code of a measurement"
     span = (patterns.window - geometry.offset) - 1
     numbers = {
         "depth": depth,
@@ -130,7 +134,9 @@ def _value_type(patterns: Patterns, depth: int) -> str:
     return "int16" if patterns.accumulator_bits_at(depth) <= 16 else "int32"
 
 
-def _tables_header(patterns: Patterns, depth: int, quantizer: Quantizer | None) -> str:
+def _tables_header(
+    patterns: Patterns, depth: int, quantizer: Quantizer | RowQuantizer | None
+) -> str:
     counts, rows = columns(patterns)
     starts = _line_starts(patterns)
     geometry = Geometry(patterns.window, patterns.stride)
@@ -160,10 +166,22 @@ extern const {_c_type(starts.dtype)} tersense_lines[{starts.size}];
 """
 
 
-def quantizer_header(quantizer: Quantizer) -> str:
+def quantizer_header(quantizer: Quantizer | RowQuantizer) -> str:
     """Return the constants of the quantizer; the dividend is unsigned and holds every sum."""
-    width = 64 if quantizer.dividend_bits > 32 else 32
     code = next(size for size in (8, 16, 32) if quantizer.bits <= size)
+    if isinstance(quantizer, RowQuantizer):
+        width = 64 if quantizer.largest_reach >= 2**31 else 32  # twice the reach is a dividend
+        return f"""
+/* Codes: see tersense_quantize. */
+#define TERSENSE_CODE_BITS {quantizer.bits}
+#define TERSENSE_LARGEST_CODE {quantizer.largest_code}
+
+typedef int{width}_t tersense_reach;
+typedef uint{width}_t tersense_dividend;
+typedef int{code}_t tersense_code;
+extern const {_c_type(_steps(quantizer).dtype)} tersense_steps[{len(quantizer.steps)}];
+"""
+    width = 64 if quantizer.dividend_bits > 32 else 32
     return f"""
 /* Codes: see tersense_quantize. */
 #define TERSENSE_CODE_BITS {quantizer.bits}
@@ -176,6 +194,22 @@ def quantizer_header(quantizer: Quantizer) -> str:
 typedef uint{width}_t tersense_dividend;
 typedef int{code}_t tersense_code;
 """
+
+
+def quantizer_table(quantizer: Quantizer | RowQuantizer) -> str:
+    """Return the steps of the rows, where they have their own."""
+    if isinstance(quantizer, Quantizer):
+        return ""
+    steps = _steps(quantizer)
+    return f"""
+const {_c_type(steps.dtype)} tersense_steps[{len(steps)}] = {{
+{_numbers(steps)}
+}};
+"""
+
+
+def _steps(quantizer: RowQuantizer) -> NDArray[Any]:
+    return np.array(quantizer.steps, np.min_scalar_type(max(quantizer.steps)))
 
 
 def _tables(patterns: Patterns) -> str:
@@ -199,7 +233,10 @@ const {_c_type(starts.dtype)} tersense_lines[{starts.size}] = {{
 
 
 def _vectors(
-    patterns: Patterns, vectors: Vectors, picture: NDArray[Any], quantizer: Quantizer | None
+    patterns: Patterns,
+    vectors: Vectors,
+    picture: NDArray[Any],
+    quantizer: Quantizer | RowQuantizer | None,
 ) -> str:
     geometry = Geometry(patterns.window, patterns.stride)
     entries = []

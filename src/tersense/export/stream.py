@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tersense.export.arithmetic import Pixels, Quantizer
+from tersense.export.arithmetic import Pixels, Quantizer, RowQuantizer
 from tersense.export.microcode import write_mem, write_sizes
 from tersense.export.test_vectors import cut_windows, measure
 from tersense.sensing.geometry import Geometry
@@ -94,7 +94,7 @@ def write_stream(
     patterns: Patterns,
     clocks: int,
     depth: int,
-    quantizer: Quantizer | None = None,
+    quantizer: Quantizer | RowQuantizer | None = None,
 ) -> None:
     """Write what the testbench reads: beats, results and their numbers."""
     geometry = Geometry(patterns.window, patterns.stride)
@@ -103,8 +103,9 @@ def write_stream(
     beats = [(user << 1 | last) << in_bits | value for user, last, value in stream.beats]
     results: list[int] = []
     for image, broken in zip(stream.frames, stream.broken, strict=True):
-        y = measure(patterns, cut_windows(geometry, image)).ravel()
-        words = (quantizer.codes(y) if quantizer else y).astype(np.int64) & ((1 << out_bits) - 1)
+        y = measure(patterns, cut_windows(geometry, image))
+        values = (quantizer.codes(y) if quantizer else y).ravel()
+        words = values.astype(np.int64) & ((1 << out_bits) - 1)
         words[0] |= 1 << out_bits + 1
         words[-1] |= 1 << out_bits | broken << out_bits + 2
         results += words.tolist()

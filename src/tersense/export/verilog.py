@@ -6,6 +6,7 @@ memories (`tersense.export.microcode`) and the parameters that the small modules
 """
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -17,6 +18,7 @@ from tersense.errors import TersenseError
 from tersense.export.arithmetic import (
     Pixels,
     Quantizer,
+    RowQuantizer,
     make_quantizer,
 )
 from tersense.export.base import Outcome
@@ -43,7 +45,8 @@ from tersense.sensing.patterns import Patterns
 
 RTL = Path(__file__).parent / "rtl"
 READ_OUT_CLOCKS = 5  # of a window, besides one a measurement
-QUANTIZER_CLOCKS = 3  # from a measurement to its code
+QUANTIZER_CLOCKS = 3  # from a measurement to its code; one more where a step is looked up
+STEPS_FILE = "steps.mem"
 _LARGEST_SIDE = 2**15
 
 
@@ -58,6 +61,7 @@ def write(
     depth: int = USUAL,
     bits: int | None = None,
     step: int | None = None,
+    steps: Sequence[float] | None = None,
 ) -> Outcome:
     """Write sources, memories and testbenches.
 
@@ -71,19 +75,22 @@ def write(
         depth: Bits per pixel, 8 to 16.
         bits: Of the codes that measurements are rounded to; None for exact ones.
         step: What one unit of a code stands for; None for the smallest that clips nothing.
+        steps: Instead, one for each row of Φ.
     """
     if not (1 <= width <= _LARGEST_SIDE and 1 <= height <= _LARGEST_SIDE):
         raise TersenseError(
             f"image sides must be from 1 to {_LARGEST_SIDE} pixels, got {width}×{height}"
         )
     patterns = imager.patterns
-    quantizer = make_quantizer(patterns, depth, bits, step)
+    quantizer = make_quantizer(patterns, depth, bits, step, steps)
     program = compile_program(patterns, lanes)
     for name, memory in program.memories.items():
         write_rom(folder, name, memory.words, memory.bits)
     _copy_sources(RTL, folder)
-    if not quantizer:
+    if not isinstance(quantizer, Quantizer):
         (folder / "tersense_quantizer.v").unlink()
+    if not isinstance(quantizer, RowQuantizer):
+        (folder / "tersense_row_quantizer.v").unlink()
     _copy_sources(RTL / "axis", folder / "axis")
     values = _values(imager, program, width, height, depth, quantizer)
     for source in RTL.rglob("*.template"):
@@ -97,7 +104,11 @@ def write(
     write_stream(folder / "axis", stream, patterns, clocks, depth, quantizer)
     details = _details(patterns, program, clocks, width, height, depth)
     if quantizer:
-        details["quantizer"] = {"bits": quantizer.bits, "step": quantizer.step}
+        details["quantizer"] = quantizer.details
+    if isinstance(quantizer, RowQuantizer):
+        words, word_bits = step_words(quantizer)
+        write_rom(folder, Path(STEPS_FILE).stem, words, word_bits)
+        details["rom"]["steps"] = {"words": len(words), "bits": word_bits}
     guide = fill_guide("verilog", values | _figures(details, program, values, quantizer))
     return Outcome(details, _facts(details, quantizer), guide)
 
@@ -114,7 +125,7 @@ def _values(
     width: int,
     height: int,
     depth: int,
-    quantizer: Quantizer | None,
+    quantizer: Quantizer | RowQuantizer | None,
 ) -> dict[str, Any]:
     """Return what the modules of this camera are made of."""
     patterns = imager.patterns
@@ -152,11 +163,21 @@ def _values(
 _WIRES = "    wire sum_valid, sum_ready, sum_last;\n    wire [{}:0] sum;\n\n"
 
 
-def quantizer_instance(quantizer: Quantizer, acc_bits: int) -> str:
+def step_words(quantizer: RowQuantizer) -> tuple[list[int], int]:
+    """Return what the memory of the steps holds, {factor, step} of each row, and its width."""
+    factors, _ = quantizer.reciprocals
+    step_bits = max(quantizer.steps).bit_length()
+    words = [f << step_bits | s for f, s in zip(factors, quantizer.steps, strict=True)]
+    return words, max(factors).bit_length() + step_bits
+
+
+def quantizer_instance(quantizer: Quantizer | RowQuantizer, acc_bits: int) -> str:
     """Return the quantizer as the encoder holds it."""
+    if isinstance(quantizer, RowQuantizer):
+        return _row_quantizer(quantizer, acc_bits) + _PORTS
     factor, shift = quantizer.reciprocal
     low, sign = abs(quantizer.low), "-" if quantizer.low < 0 else ""
-    return f"""
+    head = f"""
     // Codes: clip(floor(y/{quantizer.step} + 1/2), +-{quantizer.largest_code}).
     tersense_quantizer #(
         .ACC_BITS({acc_bits}),
@@ -169,6 +190,27 @@ def quantizer_instance(quantizer: Quantizer, acc_bits: int) -> str:
         .FACTOR({factor.bit_length()}'d{factor}),
         .SHIFT({shift}),
         .ZERO(32'd{quantizer.zero})
+"""
+    return head + _PORTS
+
+
+def _row_quantizer(quantizer: RowQuantizer, acc_bits: int) -> str:
+    factors, shift = quantizer.reciprocals
+    return f"""
+    // Codes: clip(floor(y/step + 1/2), +-{quantizer.largest_code}), a step for each row.
+    tersense_row_quantizer #(
+        .ROWS({len(quantizer.steps)}),
+        .ACC_BITS({acc_bits}),
+        .CODE_BITS({quantizer.bits}),
+        .STEP_BITS({max(quantizer.steps).bit_length()}),
+        .SUM_BITS({quantizer.dividend_bits}),
+        .FACTOR_BITS({max(factors).bit_length()}),
+        .SHIFT({shift}),
+        .STEP_FILE("{STEPS_FILE}")
+"""
+
+
+_PORTS = """\
     ) quantizer (
         .clk(clk),
         .rst(rst),
@@ -190,15 +232,14 @@ def write_test(
     images: Pixels,
     clocks: int,
     depth: int = USUAL,
-    quantizer: Quantizer | None = None,
+    quantizer: Quantizer | RowQuantizer | None = None,
 ) -> None:
     """Write what the testbench reads: pixels, measurements and their numbers."""
     bits = quantizer.bits if quantizer else patterns.accumulator_bits_at(depth)
     geometry = Geometry(patterns.window, patterns.stride)
     results = [measure(patterns, cut_windows(geometry, image)) for image in images]
-    words = np.stack(results).ravel()
-    if quantizer:
-        words = quantizer.codes(words)
+    stacked = np.stack(results)
+    words = (quantizer.codes(stacked) if quantizer else stacked).ravel()
     write_mem(folder / "test_pixels.mem", images.ravel(), depth)
     write_mem(folder / "test_results.mem", words, bits)
     sizes = {
@@ -239,7 +280,10 @@ def _details(
 
 
 def _figures(
-    details: dict[str, Any], program: Program, values: dict[str, Any], quantizer: Quantizer | None
+    details: dict[str, Any],
+    program: Program,
+    values: dict[str, Any],
+    quantizer: Quantizer | RowQuantizer | None,
 ) -> dict[str, Any]:
     """Return what only README.md tells."""
     exact = f"measurements, {values['y_bits']} bits, two's complement"
@@ -251,8 +295,8 @@ def _figures(
     ]
     return {
         "y_meaning": f"codes, {quantizer}, two's complement" if quantizer else exact,
-        "latency": READ_OUT_CLOCKS + (QUANTIZER_CLOCKS if quantizer else 0),
-        "quantizer_text": _QUANTIZER_TEXT.format(q=quantizer) if quantizer else "",
+        "latency": READ_OUT_CLOCKS + _clocks_to_code(quantizer),
+        "quantizer_text": _tell_quantizer(quantizer) if quantizer else "",
         "width_last": details["width"] - 1,
         "clocks": f"{details['clocks_per_window']:,}",
         "program_clocks": f"{program.clocks:,}",
@@ -266,15 +310,32 @@ def _figures(
     }
 
 
+def _clocks_to_code(quantizer: Quantizer | RowQuantizer | None) -> int:
+    if quantizer is None:
+        return 0
+    return QUANTIZER_CLOCKS + isinstance(quantizer, RowQuantizer)
+
+
 _QUANTIZER_TEXT = """
-Measurements are rounded to codes of {q.bits} bits, three clocks later, by `tersense_quantizer`:
-clip(floor(y/{q.step} + 1/2), ±{q.largest_code}). A code stands for code · {q.step}. There is no
+Measurements are rounded to codes of {q.bits} bits, {clocks} clocks later, by `{module}`:
+clip(floor(y/{step} + 1/2), ±{q.largest_code}). A code stands for code · {step}. {where}There is no
 divider: {q.rule} of a sum that is never negative gives the quotient, exactly for every
 measurement that can come.
 """
 
 
-def _facts(details: dict[str, Any], quantizer: Quantizer | None) -> dict[str, str]:
+def _tell_quantizer(quantizer: Quantizer | RowQuantizer) -> str:
+    """Return what README.md tells about codes."""
+    if isinstance(quantizer, Quantizer):
+        module, step, where = "tersense_quantizer", str(quantizer.step), ""
+    else:
+        module, step = "tersense_row_quantizer", "step"
+        where = f"Each row has\na step and a factor, in `{STEPS_FILE}`; `manifest.json` has steps. "
+    clocks = "three" if isinstance(quantizer, Quantizer) else "four"
+    return _QUANTIZER_TEXT.format(q=quantizer, module=module, step=step, where=where, clocks=clocks)
+
+
+def _facts(details: dict[str, Any], quantizer: Quantizer | RowQuantizer | None) -> dict[str, str]:
     per_second = 1e8 / details["clocks_per_image"]
     stored = sum(rom["words"] * rom["bits"] for rom in details["rom"].values())
     summed = details["ram"]["words"] * details["ram"]["bits"]

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from tersense.errors import TersenseError, install_hint, one_line
 from tersense.measurements.measurements import Measurements
-from tersense.measurements.readout import Readout
+from tersense.measurements.readout import WHOLE_RANGE, Readout
 from tersense.models.imager import Imager
 from tersense.reconstruction.solvers.least_squares import least_squares
 from tersense.sensing.operator import SensingOperator
@@ -143,6 +143,11 @@ class TernaryPhysics(LinearPhysics):  # type: ignore[misc]
 
     def from_camera(self, measurements: Measurements) -> Tensor:
         """Turn what a camera read out into y (1, C, m, h, w) of this physics."""
+        if measurements.counts is not None:
+            raise TersenseError(
+                "counts per window must be None for deepinv, whose operators need every value; "
+                "sense all rows, or reconstruct with the imager"
+            )
         header = measurements.header
         here = Patterns(self.phi.to(torch.int8).cpu().numpy(), self.stride)
         size = (1 if header.mode == "L" else 3, header.height, header.width)
@@ -282,17 +287,29 @@ class TernaryReconstructor(Reconstructor):  # type: ignore[misc]
                 f"{self.camera.name} was trained with other patterns than this physics senses "
                 "with; build both from the same imager"
             )
-        size = physics.img_size[1:]
-        sums = physics.to_camera(y).flatten(0, 1)
-        x = self.camera.reconstruct_batch(sums, size, _readout_of(physics))
+        size, readout = physics.img_size[1:], _readout_of(physics)
+        sums = physics.to_camera(y)
+        if not readout.percentile:
+            x = self.camera.reconstruct_batch(sums.flatten(0, 1), size, readout)
+        else:  # every image has steps of its own
+            each = (self.camera.reconstruct_batch(s, size, _steps_of(s, readout)) for s in sums)
+            x = torch.cat(list(each))
         return x.reshape(*y.shape[:2], *size) / _WHITE
 
 
+def _steps_of(sums: Tensor, readout: Readout) -> Readout:
+    """Return the readout with the steps that an image (C, m, h, w) was ranged with.
+
+    Nobody has kept them, but codes reach as far as the steps allow: the largest of each pattern
+    tells its step, to one pixel value.
+    """
+    return replace(readout, percentile=WHOLE_RANGE).ranged(sums.detach().round().cpu().numpy())
+
+
 def _readout_of(physics: TernaryPhysics) -> Readout:
-    """Return what is known of the errors of y, as far as it is the same for every image."""
+    """Return what is known of the errors of y; steps that follow the image are not among it."""
     noise, sensor = (
         model.readout if isinstance(model, ReadoutNoise | ReadoutModel) else Readout()
         for model in (physics.noise_model, physics.sensor_model)
     )
-    converter = Readout() if sensor.percentile else sensor
-    return replace(converter, noise=noise.noise, photons=noise.photons)
+    return replace(sensor, noise=noise.noise, photons=noise.photons)

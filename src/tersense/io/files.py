@@ -10,6 +10,7 @@ import shutil
 import stat
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -270,6 +271,8 @@ def read_npy(path: Path) -> Any:
         if file.read(6) != b"\x93NUMPY":
             raise TersenseError(f"{path} is not a .npy file, as numpy.save writes it")
     try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of files that Python 2 wrote
+            return np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # numpy parses the header as Python: it may fail in any way
         raise TersenseError(f"{path} is not a readable .npy file: {one_line(error)}") from error

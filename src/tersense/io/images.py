@@ -67,11 +67,17 @@ def silence_decoders() -> None:
         libtiff.TIFFSetWarningHandler(None)
 
 
-def find_images(folder: str | Path) -> list[Path]:
-    """List the files of a folder, and of those below it, that look like images, in name order."""
+def find_images(folder: str | Path, allowed: str = "a folder of images") -> list[Path]:
+    """List the files of a folder, and of those below it, that look like images, in name order.
+
+    Args:
+        folder: Where to look.
+        allowed: What the caller takes, for the message where there is no such folder.
+    """
     folder = Path(folder)
     if not folder.is_dir():
-        raise TersenseError(f"{folder} is not a folder; give a folder of images")
+        there = "is not a folder" if folder.exists() else "does not exist"
+        raise TersenseError(f"{folder} {there}; give {allowed}")
     every = (path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
     found = sorted(path for path in every if path.is_file())
     if not found:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from tersense.errors import TersenseError
 from tersense.io.files import require_file, written_whole
 from tersense.measurements import tsm
+from tersense.measurements.counts import Counts, check_counts, count_all, which_measured
 from tersense.measurements.readout import Readout
 from tersense.measurements.tsm import Header
 
@@ -20,12 +21,16 @@ class Measurements:
 
     Args:
         values: Integers of shape (m, h, w), or (3, m, h, w) in color: y itself, or the codes of
-            a quantized readout, to be multiplied by `header.readout.unit`.
+            a quantized readout, to be multiplied by `header.readout.unit`. Zero where counts say
+            that nothing was measured.
         header: How they were made.
+        counts: Of a nested camera, with how many of its first rows each window was measured:
+            integers (h, w), or (3, h, w) for channels of their own. None for all rows everywhere.
     """
 
     values: NDArray[Any]
     header: Header
+    counts: Counts | None = None
 
     def __post_init__(self) -> None:
         if self.values.dtype.kind != "i" or self.values.shape != self.header.shape:
@@ -33,9 +38,28 @@ class Measurements:
                 f"measurements of this image must be integers of shape {self.header.shape}, "
                 f"got {self.values.dtype} of {self.values.shape}"
             )
+        if self.counts is None:
+            return
+        object.__setattr__(self, "counts", check_counts(self.counts, self.header.shape))
+        if self.values.any(where=~self._measured):
+            raise ValueError("values beyond the counts per window must be 0, some are not")
+        version = max(self.header.version, tsm.COUNTED)
+        object.__setattr__(self, "header", replace(self.header, version=version))
+
+    @property
+    def _measured(self) -> Any:
+        """Where a value was measured, broadcasting to values; True for everywhere."""
+        return True if self.counts is None else which_measured(self.counts, self.header.rows)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return np.array(self.values, dtype=dtype, copy=copy)
+
+    @property
+    def taken(self) -> int:
+        """Return how many measurements were taken, of all channels."""
+        return (
+            self.values.size if self.counts is None else count_all(self.counts, self.values.shape)
+        )
 
     @property
     def per_pixel(self) -> float:
@@ -43,7 +67,7 @@ class Measurements:
 
         Windows that are partly outside the image count in full.
         """
-        return self.values.size / self._pixels
+        return self.taken / self._pixels
 
     @property
     def _pixels(self) -> int:
@@ -52,11 +76,17 @@ class Measurements:
     @property
     def bits_per_pixel(self) -> float:
         """Return the bits per pixel (of each channel, in color) of the file without its header."""
-        return 8 * tsm.payload_bytes(self.values, self.header) / self._pixels
+        return 8 * self.payload_bytes / self._pixels
+
+    @property
+    def payload_bytes(self) -> int:
+        """Return the bytes of the file without its header."""
+        return tsm.payload_bytes(self.values, self.header, self.counts)
 
     def __repr__(self) -> str:
         shape, header = "×".join(map(str, self.values.shape)), self.header
-        return f"<Measurements {shape} of {header.width}×{header.height} {header.mode}>"
+        some = "" if self.counts is None else f", {self.taken:,} taken,"
+        return f"<Measurements {shape}{some} of {header.width}×{header.height} {header.mode}>"
 
     def read_out(self, readout: Readout, light: NDArray[Any] | None = None) -> "Measurements":
         """Model a readout of these exact measurements: light and noise, then few bits.
@@ -71,12 +101,15 @@ class Measurements:
         if before.bits or (random and not before.exact):
             raise ValueError(f"a readout must begin with exact measurements, these are {before}")
         noisy = readout.disturb(self.values, light)
-        final = readout.ranged(noisy)
+        if self.counts is not None:
+            noisy = np.where(self._measured, noisy, 0)
+        final = readout.ranged(noisy, None if self.counts is None else self._measured)
         values = np.asarray(final.quantize(noisy)).astype(np.int32)
         if not random:
             final = replace(final, noise=before.noise, photons=before.photons, seed=before.seed)
         version = tsm.PACKED if final.bits else self.header.version
-        return Measurements(values, replace(self.header, readout=final, version=version))
+        header = replace(self.header, readout=final, version=version)
+        return Measurements(values, header, self.counts)
 
     def with_noise(self, sigma: float, seed: int = 0) -> "Measurements":
         """Model a noisy sensor: add Gaussian noise, then read out integers.
@@ -101,7 +134,7 @@ class Measurements:
 
     def to_bytes(self) -> bytes:
         """Return the content of a measurement file."""
-        return tsm.encode(self.values, self.header)
+        return tsm.encode(self.values, self.header, self.counts)
 
     def save(self, path: str | Path) -> None:
         """Write a measurement file (`.tsm`), whole or not at all."""
@@ -164,6 +197,17 @@ class MeasuredValues:
             ) from error
         if not (np.isfinite(deviation) & (deviation >= 0)).all():
             raise ValueError("deviations must be finite and at least 0")
+
+    @property
+    def counts(self) -> Counts | None:
+        """Return how many of its first rows each window was measured with, (h, w) or (3, h, w).
+
+        None where nothing is missing, or where windows lack other rows than their last ones.
+        """
+        known = ~np.isnan(self.values)
+        counts = known.sum(axis=-3, dtype=np.int32)
+        in_front = np.array_equal(known, which_measured(counts, self.header.rows))
+        return counts if in_front and not known.all() else None
 
     @property
     def missing(self) -> float:

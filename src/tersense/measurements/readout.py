@@ -161,17 +161,30 @@ class Readout:
             steps=tuple(step * factor for step in self.steps),
         )  # fmt: skip
 
-    def ranged(self, y: NDArray[Any]) -> "Readout":
+    def ranged(self, y: NDArray[Any], measured: NDArray[np.bool_] | None = None) -> "Readout":
         """Return the readout with the whole steps that suit y (…, m, h, w), one for each row of Φ.
 
-        Where the readout does not follow the image, it is returned as it is.
+        Where the readout does not follow the image, it is returned as it is. A row that no window
+        was measured with gets the step of the one before: its error is that of rows like it.
+
+        Args:
+            y: Before the converter.
+            measured: Which of them were measured, broadcasting to y; None for all.
         """
         if not (self.bits and self.percentile):
             return self
         magnitudes = np.abs(y.astype(np.int64) if y.dtype.kind in "iu" else y)
         of_rows = np.moveaxis(magnitudes, -3, 0).reshape(y.shape[-3], -1)
         # Always a value that was measured, so that no arithmetic rounds it.
-        reached = np.percentile(of_rows, self.percentile, axis=1, method="inverted_cdf")
+        rule: Any = {"q": self.percentile, "method": "inverted_cdf"}
+        if measured is None:
+            reached = np.percentile(of_rows, axis=1, **rule).tolist()
+        else:
+            there = np.moveaxis(np.broadcast_to(measured, y.shape), -3, 0).reshape(of_rows.shape)
+            reached = []
+            for row, of_row in zip(of_rows, there, strict=True):
+                before = reached[-1] if reached else 0.0
+                reached.append(np.percentile(row[of_row], **rule) if of_row.any() else before)
         return replace(self, steps=tuple(_whole_step(float(r), self.bits) for r in reached))
 
     def disturb(self, y: NDArray[Any], light: NDArray[Any] | None = None) -> NDArray[Any]:

@@ -21,14 +21,15 @@ differs from the plain case:
       "missing_rows": [17]                 rows not to be trusted
     }
 
-The first line of a CSV file may tell the size as well: `# height=300 width=451`.
+The first line of a CSV file may tell the size as well: `# height=300 width=451`. The export itself
+tells the depth of the pixels, and whether the camera gives codes of few bits: in what steps.
 """
 
 import io
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -41,7 +42,8 @@ from tersense.io.schema import at_least, build
 from tersense.measurements.exposures import Plan
 from tersense.measurements.manifest import NAME, Manifest
 from tersense.measurements.measurements import MeasuredValues, Measurements
-from tersense.measurements.tsm import Header
+from tersense.measurements.readout import Readout
+from tersense.measurements.tsm import PACKED, Header
 from tersense.sensing.geometry import Geometry
 
 SUFFIXES = (".npy", ".csv")
@@ -178,37 +180,48 @@ def _interpret(
         y, variances = (_from_array(numbers, about.rows, layout, turn)
                         for turn in (layout.calibrate, layout.variances))  # fmt: skip
         size = size or (y.shape[-2] * about.stride, y.shape[-1] * about.stride)
-    if (unit := _unit(about)) != 1:
-        y *= unit
     y[..., _checked(layout.missing_rows, about.rows, "missing_rows"), :, :] = np.nan
-    height, width = size
     header = Header(
-        height,
-        width,
+        *size,
         "L" if y.ndim == 3 else "RGB",
         about.window,
         about.stride,
         about.rows,
         about.phi,
+        depth=about.pixel_bits,
     )
-    if any(layout.noise):
-        return MeasuredValues(y, header, np.sqrt(np.nan_to_num(variances)))
-    if np.isnan(y).any() or (y != np.rint(y)).any() or np.abs(y).max() >= 2**31:
+    return _tell_errors(y, variances if any(layout.noise) else None, header, _readout_of(about))
+
+
+def _tell_errors(
+    y: Values, variances: Values | None, header: Header, readout: Readout
+) -> Measurements | MeasuredValues:
+    """Return integers as the camera's own codes, and everything else as sums with their errors."""
+    whole = not np.isnan(y).any() and (y == np.rint(y)).all()
+    if variances is None and whole and np.abs(y).max() <= readout.largest_code:
+        version = PACKED if readout.bits else header.version
+        return Measurements(y.astype(np.int32), replace(header, readout=readout, version=version))
+    if variances is None and readout.exact:
         return MeasuredValues(y, header)
-    return Measurements(y.astype(np.int32), header)
+    known = 0.0 if variances is None else np.nan_to_num(variances) * readout.unit**2
+    deviation = np.sqrt(known + readout.deviation**2)
+    return MeasuredValues(y * readout.unit, header, np.asarray(deviation))
 
 
-def _unit(about: Manifest) -> float:
-    """Return what 1 stands for, in 8-bit pixel values: codes have a step, deep pixels a finer one.
-
-    Sensing is linear, so the measurements of an image whose white is 2^D − 1, times 255/(2^D − 1),
-    are those of the same image with a white of 255.
-    """
-    quantizer = about.details.get("quantizer", {"step": 1})
-    step = quantizer.get("step") if isinstance(quantizer, dict) else None
-    if type(step) is not int or not 1 <= step < 2**32:
-        raise TersenseError(f"the manifest has no usable step of its quantizer: {step!r}")
-    return step if about.pixel_bits == 8 else step * 255 / (2**about.pixel_bits - 1)
+def _readout_of(about: Manifest) -> Readout:
+    """Return what the camera's numbers are: codes, where its export has a quantizer."""
+    quantizer = about.details.get("quantizer")
+    if quantizer is None:
+        return Readout()
+    try:
+        steps = tuple(quantizer["steps"]) if "steps" in quantizer else (quantizer["step"],)
+        rows = about.rows if "steps" in quantizer else 1
+        if quantizer["bits"] and len(steps) == rows and not any(step % 1 for step in steps):
+            bits, whole = quantizer["bits"], tuple(map(float, steps))
+            return Readout(bits, steps=whole) if rows > 1 else Readout(bits, whole[0])
+    except (KeyError, TypeError, ValueError):
+        pass  # told below, whatever it is
+    raise TersenseError(f"the manifest has no usable steps of its quantizer: {quantizer!r:.80}")
 
 
 def _known(size: tuple[int, int] | None) -> tuple[int, int]:

@@ -3,11 +3,12 @@
 It is a safetensors file. It holds one tensor `y` and one metadata entry `tersense`: a JSON object,
 the header. Exact values are integers of the smallest type that fits. Codes of B bits are packed
 into a plain stream of bytes (see `packing`); where each row of Φ has a step of its own, a tensor
-`steps` before y holds them. The checksum in the header covers every byte of the file, its own 64
-digits taken as zeros.
+`steps` holds them. Where windows differ in how many measurements they took, a tensor `counts` holds
+these, deflated (see `counts`), and y is one stream: window after window, the first m_b values of
+each. The checksum in the header covers every byte of the file, its own 64 digits taken as zeros.
 
 Format 2 is written only where programs that know format 1 would read the file wrongly: for packed
-codes, and for pixels of more than 8 bits.
+codes, for counts per window, and for pixels of more than 8 bits.
 """
 
 import hashlib
@@ -23,12 +24,21 @@ from safetensors.numpy import save
 
 from tersense.io.deep import DEEPEST, USUAL, largest_pixel
 from tersense.io.schema import at_least, at_most, build, validate
+from tersense.measurements.counts import (
+    Counts,
+    compress,
+    count_all,
+    decompress,
+    from_stream,
+    to_stream,
+)
 from tersense.measurements.packing import pack, packed_size, unpack
 from tersense.measurements.readout import Readout
 from tersense.sensing.geometry import Geometry
 
 VERSION = 2  # the newest that is read
 PACKED = 2  # the first format that packs codes
+COUNTED = 2  # the first format with counts per window
 _DEEP_VERSION = 2
 _CHECKSUM = re.compile(rb"sha256:([0-9a-f]{64})")
 _BLANK = b"0" * 64
@@ -40,6 +50,7 @@ _TYPES: dict[str, np.dtype[Any]] = {
     "I32": np.dtype(np.int32),
 }
 _STEP_TYPES: dict[str, np.dtype[Any]] = {"U16": np.dtype(np.uint16), "I32": np.dtype(np.int32)}
+_Layout = dict[str, tuple[np.dtype[Any], tuple[int, ...]]]  # types and shapes of tensors
 _KEYS = {"rows": "patterns"}  # what the file calls a field
 
 
@@ -115,9 +126,9 @@ class Header:
         return replace(build("header", cls, own, _KEYS), readout=build("header", Readout, readout))
 
 
-def encode(values: NDArray[Any], header: Header) -> bytes:
+def encode(values: NDArray[Any], header: Header, counts: Counts | None = None) -> bytes:
     """Return the content of a measurement file."""
-    tensors, described = _tensors(values, header), header.to_dict()
+    tensors, described = _tensors(values, header, counts), header.to_dict()
     described.pop("steps", None)
     described["checksum"] = "sha256:" + _BLANK.decode()
     content = save(tensors, {"tersense": json.dumps(described, sort_keys=True)})
@@ -125,34 +136,59 @@ def encode(values: NDArray[Any], header: Header) -> bytes:
     return b"".join((content[:at], _digest(content, at), content[at + 64 :]))
 
 
-def _tensors(values: NDArray[Any], header: Header) -> dict[str, NDArray[Any]]:
+def _tensors(
+    values: NDArray[Any], header: Header, counts: Counts | None
+) -> dict[str, NDArray[Any]]:
+    tensors = {}
+    if counts is not None:
+        values, tensors["counts"] = to_stream(values, counts), compress(counts)
     if not header.packed:
-        return {"y": np.ascontiguousarray(values.astype(smallest_type(values)))}
+        return tensors | {"y": np.ascontiguousarray(values.astype(smallest_type(values)))}
     steps = np.array(header.readout.steps)
-    packed = {"y": pack(values, header.readout.bits)}
     if steps.size:
-        packed["steps"] = steps.astype(np.uint16 if steps.max() < 2**16 else np.int32)
-    return packed
+        tensors["steps"] = steps.astype(np.uint16 if steps.max() < 2**16 else np.int32)
+    return tensors | {"y": pack(values, header.readout.bits)}
 
 
-def payload_bytes(values: NDArray[Any], header: Header) -> int:
-    """Return how many bytes of a measurement file are not its header: y, and steps of rows."""
+def payload_bytes(values: NDArray[Any], header: Header, counts: Counts | None = None) -> int:
+    """Return how many bytes of a measurement file are not its header: y, steps and counts."""
+    taken = values.size if counts is None else count_all(counts, values.shape)
+    of_counts = 0 if counts is None else compress(counts).size
     if not header.packed:
-        return values.size * smallest_type(values).itemsize
+        return taken * smallest_type(values).itemsize + of_counts
     steps = header.readout.steps
     of_steps = len(steps) * (2 if max(steps, default=0) < 2**16 else 4)
-    return packed_size(values.size, header.readout.bits) + of_steps
+    return packed_size(taken, header.readout.bits) + of_steps + of_counts
 
 
-def decode(file: BinaryIO, size: int, max_pixels: int = MAX_PIXELS) -> tuple[NDArray[Any], Header]:
-    """Read values and header of a file of `size` bytes; nothing is allocated on its word alone."""
+def decode(
+    file: BinaryIO, size: int, max_pixels: int = MAX_PIXELS
+) -> tuple[NDArray[Any], Header, Counts | None]:
+    """Read values, header and counts of a file of `size` bytes.
+
+    Nothing is allocated on its word alone.
+    """
     start = file.read(8)
     length = int.from_bytes(start, "little")
     if len(start) < 8 or length > min(_LONGEST_HEADER, size - 8):
         raise ValueError("it does not begin like one")
     text = file.read(length)
     outer = json.loads(text)
-    inner = json.loads(outer["__metadata__"]["tersense"])
+    header = _read_header(json.loads(outer["__metadata__"]["tersense"]), max_pixels)
+    expected = _layout(outer, header)
+    payload = sum(math.prod(shape) * dtype.itemsize for dtype, shape in expected.values())
+    if size != 8 + length + payload:
+        raise ValueError(f"it has {size} bytes, not {8 + length + payload}")
+    if set(outer) != {"__metadata__", *expected}:
+        raise ValueError("it holds something else than y")
+    content = start + text + file.read()
+    at = _checksum_place(start + text)
+    if _digest(content, at) != content[at : at + 64]:
+        raise ValueError("the checksum does not match, the file is damaged")
+    return _unpacked(_read_tensors(content, 8 + length, outer, expected), header)
+
+
+def _read_header(inner: dict[str, Any], max_pixels: int) -> Header:
     version = inner["version"]
     if type(version) is not int or version > VERSION:
         raise ValueError(
@@ -167,50 +203,78 @@ def decode(file: BinaryIO, size: int, max_pixels: int = MAX_PIXELS) -> tuple[NDA
         raise ValueError(
             f"its image must have at most {max_pixels:,} pixels, got {header.width}×{header.height}"
         )
-    expected = _layout(outer, header)
-    payload = sum(math.prod(shape) * dtype.itemsize for dtype, shape in expected.values())
-    if size != 8 + length + payload:
-        raise ValueError(f"it has {size} bytes, not {8 + length + payload}")
-    if set(outer) != {"__metadata__", *expected}:
-        raise ValueError("it holds something else than y")
-    content = start + text + file.read()
-    at = _checksum_place(start + text)
-    if _digest(content, at) != content[at : at + 64]:
-        raise ValueError("the checksum does not match, the file is damaged")
-    place, tensors = 0, {}
+    return header
+
+
+def _layout(outer: dict[str, Any], header: Header) -> _Layout:
+    """Return types and shapes of the tensors, in the order in which the file must hold them."""
+    tensor, counted = outer["y"], header.version >= COUNTED and "counts" in outer
+    if header.packed and tensor["dtype"] != "U8":
+        raise ValueError(f"packed y must be U8, got {tensor['dtype']}")
+    shape: tuple[int, ...] = header.shape
+    if counted:  # how long y is, the counts will tell
+        shape = (_length(outer, "y"),)
+    elif header.packed:
+        shape = (packed_size(math.prod(header.shape), header.readout.bits),)
+    if tuple(tensor["shape"]) != shape:
+        raise ValueError(f"y has shape {tuple(tensor['shape'])}, but its image gives {shape}")
+    layout = {"y": (np.dtype(np.uint8) if header.packed else _TYPES[tensor["dtype"]], shape)}
+    if counted:
+        if outer["counts"]["dtype"] != "U8":
+            raise ValueError(f"counts must be U8, got {outer['counts']['dtype']}")
+        layout["counts"] = np.dtype(np.uint8), (_length(outer, "counts"),)
+    if header.packed and "steps" in outer:
+        steps = outer["steps"]
+        if steps["shape"] != [header.rows]:
+            raise ValueError(
+                f"steps have shape {steps['shape']}, but there are {header.rows} patterns"
+            )
+        layout["steps"] = _STEP_TYPES[steps["dtype"]], (header.rows,)
+    # As safetensors writes them; nothing is between them.
+    return dict(sorted(layout.items(), key=lambda item: outer[item[0]]["data_offsets"]))
+
+
+def _length(outer: dict[str, Any], name: str) -> int:
+    """Return how long a stream is that the header describes."""
+    shape = outer[name]["shape"]
+    if len(shape) != 1 or type(shape[0]) is not int or shape[0] < 1:
+        raise ValueError(f"{name} with counts per window must be one stream, got shape {shape}")
+    return shape[0]
+
+
+def _read_tensors(
+    content: bytes, place: int, outer: dict[str, Any], expected: _Layout
+) -> dict[str, NDArray[Any]]:
+    first, tensors = place, {}
     for name, (dtype, shape) in expected.items():
         count = math.prod(shape)
-        if outer[name]["data_offsets"] != [place, place + count * dtype.itemsize]:
+        end = place + count * dtype.itemsize
+        if outer[name]["data_offsets"] != [place - first, end - first]:
             raise ValueError("it holds something else than y")
-        flat = np.frombuffer(content, dtype.newbyteorder("<"), count, 8 + length + place)
+        flat = np.frombuffer(content, dtype.newbyteorder("<"), count, place)
         tensors[name] = flat.astype(dtype).reshape(shape)
-        place += count * dtype.itemsize
+        place = end
+    return tensors
+
+
+def _unpacked(
+    tensors: dict[str, NDArray[Any]], header: Header
+) -> tuple[NDArray[Any], Header, Counts | None]:
+    """Return values, header and counts from the tensors of a file."""
+    y, counts, taken = tensors["y"], None, math.prod(header.shape)
+    if "counts" in tensors:
+        counts = decompress(tensors["counts"].tobytes(), header.shape)
+        taken = count_all(counts, header.shape)
     if "steps" in tensors:
         steps = tuple(map(float, tensors["steps"].tolist()))
         header = replace(header, readout=replace(header.readout, steps=steps))
     if header.packed:
-        codes = unpack(tensors["y"], math.prod(header.shape), header.readout.bits)
-        return codes.reshape(header.shape), header
-    return tensors["y"], header
-
-
-def _layout(
-    outer: dict[str, Any], header: Header
-) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
-    """Return types and shapes of the tensors, in the order in which the file must hold them."""
-    tensor, packed = outer["y"], packed_size(math.prod(header.shape), header.readout.bits)
-    if header.packed and tensor["dtype"] != "U8":
-        raise ValueError(f"packed y must be U8, got {tensor['dtype']}")
-    shape = (packed,) if header.packed else header.shape
-    if tuple(tensor["shape"]) != shape:
-        raise ValueError(f"y has shape {tuple(tensor['shape'])}, but its image gives {shape}")
-    of_y = np.dtype(np.uint8) if header.packed else _TYPES[tensor["dtype"]]
-    if not header.packed or "steps" not in outer:
-        return {"y": (of_y, shape)}
-    steps = outer["steps"]
-    if steps["shape"] != [header.rows]:
-        raise ValueError(f"steps have shape {steps['shape']}, but there are {header.rows} patterns")
-    return {"steps": (_STEP_TYPES[steps["dtype"]], (header.rows,)), "y": (of_y, shape)}
+        y = unpack(y, taken, header.readout.bits)
+    if y.size != taken:
+        raise ValueError(f"y has {y.size:,} values, but the counts per window give {taken:,}")
+    if counts is None:
+        return y.reshape(header.shape), header, None
+    return from_stream(y, counts, header.shape), header, counts
 
 
 def _checksum_place(head: bytes) -> int:

@@ -111,6 +111,7 @@ class Camera(nn.Module):
 
         `deviation` is that of the errors of y, in pixel values, where it is not the readout's.
         """
+        counts = None if counts is None else counts.to(self.device)
         normalized, deviation = self.normalize_part(y, ones, size, readout, counts, deviation)
         with self._autocast():
             image: Tensor = self.reconstructor(normalized, self.operator, size, deviation, counts)
@@ -140,12 +141,11 @@ class Camera(nn.Module):
         deviation: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Return measurements and the deviation of their errors as the reconstructor takes them."""
-        if counts is not None and not self.reconstructor.any_count:
-            raise TersenseError(
-                f"counts per window must be None for {self.reconstructor.registered_name}, which "
-                "needs all rows of every window"
-            )
+        if counts is not None:
+            self.require_any_count()
         normalized = self.normalization.measurements(y.to(self.operator.phi), ones)
+        if counts is not None:
+            normalized = normalized.where(_measured(counts, self.rows), 0)
         if _has_nan(normalized):
             normalized = fill_missing(normalized, self.operator, size)
         if deviation is not None:
@@ -159,6 +159,15 @@ class Camera(nn.Module):
     def _autocast(self) -> torch.autocast:
         half = self.precision == "bfloat16" and self.reconstructor.half_precision
         return torch.autocast(self.device.type, torch.bfloat16, half)
+
+    def require_any_count(self) -> None:
+        """Refuse counts per window where the reconstructor cannot use them."""
+        if not self.reconstructor.any_count:
+            raise TersenseError(
+                f"counts per window must be None for {self.reconstructor.registered_name}, with "
+                f"which {self.name} needs all {self.rows} rows of every window; leave them out or "
+                "use a universal model"
+            )
 
     def estimate_light(self, y: Tensor, ones: Tensor, counts: Tensor | None = None) -> Tensor:
         """Estimate |Φ|x, what lit the exposures of each measurement, from y (N, m, h, w) itself.
@@ -176,7 +185,7 @@ class Camera(nn.Module):
         lit = self.operator.phi.abs().sum(dim=(1, 2))  # of each pattern
         known = ~y.isnan()
         if counts is not None:
-            known &= torch.arange(len(lit), device=y.device)[:, None, None] < counts[:, None]
+            known &= _measured(counts.to(y.device), len(lit))
         weights = torch.where(known, ones, 0)
         # Pixels of one variance around the brightness, and it of the same around the mean.
         prior = lit.mean()
@@ -223,6 +232,11 @@ class Camera(nn.Module):
         phi, alpha = fn(self.operator.phi), fn(self.operator.alpha)
         self.operator = fastest_operator(phi, self.geometry.stride, alpha)
         return self
+
+
+def _measured(counts: Tensor, rows: int) -> Tensor:
+    """Return (N, m, h, w): whether a window was measured with a row, given counts (N, h, w)."""
+    return torch.arange(rows, device=counts.device)[:, None, None] < counts[:, None]
 
 
 def _has_nan(y: Tensor) -> bool:

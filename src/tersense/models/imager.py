@@ -19,19 +19,19 @@ from tersense.errors import TersenseError
 from tersense.evaluation.protocols import Captured
 from tersense.io.deep import USUAL, pixel_type
 from tersense.io.images import ImageArray, check_image, from_planes, to_pixels, to_planes
+from tersense.measurements.counts import check_counts
 from tersense.measurements.measurements import MeasuredValues, Measurements
 from tersense.measurements.readout import Readout
-from tersense.measurements.tsm import Header, payload_bytes
+from tersense.measurements.tsm import Header
 from tersense.models.camera import Camera
-from tersense.models.capture import Capture
+from tersense.models.capture import TILE_PIXELS, Capture
 from tersense.reconstruction.base import Normalization, Reconstructor, build_reconstructor
 from tersense.runtime.device import choose_device
-from tersense.sensing.exact import ExactSensor, sense_exactly
+from tersense.sensing.exact import ExactSensor, sense_light
 from tersense.sensing.geometry import Geometry, cut_tiles
 from tersense.sensing.operator import SensingOperator, fastest_operator
 from tersense.sensing.patterns import Patterns, rows_for_rate
 
-TILE_PIXELS = 2**20
 _USUAL_PIXELS = 116.18, 68.64  # mean and deviation of photographs, as in the paper's code
 
 
@@ -224,6 +224,7 @@ class Imager:
         seed: int = 0,
         readout: Readout | None = None,
         depth: int | None = None,
+        counts: Any = None,
     ) -> Measurements:
         """Take the measurements of an image: exact integers, unless a readout is modeled.
 
@@ -234,13 +235,14 @@ class Imager:
             seed: Of the noise.
             readout: Model this readout instead of bits, noise and seed.
             depth: Bits per pixel, 9 to 16, of uint16 pixels from 0 to 2^depth − 1; 8 for uint8.
+            counts: Measure each window with so many of its first rows: integers (h, w), in color
+                also (3, h, w), or one for all windows. Default: all rows.
         """
         if readout is None:
             readout = Readout.ranging(bits, noise, seed)
         elif bits is not None or noise:
             raise ValueError("bits and noise belong to the readout; give one or the other")
         pixels, depth = check_image(image, depth), USUAL if depth is None else int(depth)
-        y = self._exact(to_planes(pixels), self.operator, self.threads, depth)
         header = Header(
             height=pixels.shape[0],
             width=pixels.shape[1],
@@ -251,17 +253,16 @@ class Imager:
             phi=self.patterns.hash,
             depth=depth,
         )
-        exact = Measurements(y[0] if pixels.ndim == 2 else y, header)
+        if counts is not None:
+            self.camera.require_any_count()
+            counts = check_counts(counts, header.shape)
+        planes = to_planes(pixels)
+        y = self._exact(planes, self.operator, self.threads, depth, counts)
+        exact = Measurements(y.reshape(header.shape), header, counts)
         if readout.exact:
             return exact
-        return exact.read_out(readout, self._light(pixels) if readout.photons else None)
-
-    def _light(self, pixels: ImageArray) -> NDArray[Any]:
-        """Return |Φ|x of the shape of y: what lights the two exposures of each pattern."""
-        lit = SensingOperator(self.operator.phi.abs(), self.patterns.stride)
-        planes = torch.from_numpy(to_planes(pixels).copy()).to(self.device)
-        light = np.stack([sense_exactly(plane, lit).cpu().numpy() for plane in planes])
-        return light[0] if pixels.ndim == 2 else light
+        light = sense_light(planes, self.operator) if readout.photons else None
+        return exact.read_out(readout, None if light is None else light.reshape(header.shape))
 
     @cached_property
     def _exact(self) -> ExactSensor:
@@ -290,8 +291,7 @@ class Imager:
     ) -> Captured:
         """Sense and reconstruct one image, (H, W) or (H, W, 3); see `sense`."""
         y = self.sense(image, readout=readout, depth=depth)
-        bits = 8 * payload_bytes(y.values, y.header)
-        return Captured(self.estimate(y), y.values.size, bits)
+        return Captured(self.estimate(y), y.taken, 8 * y.payload_bytes)
 
     def begin(
         self, size: tuple[int, int], rate: float, rounds: int = 3, readout: Readout | None = None
@@ -327,19 +327,25 @@ class Imager:
             yield from self.at_rate(rows / self.patterns.stride**2)._estimates(measurements)
             return
         self._require_own(header)
+        counts = measurements.counts
+        if isinstance(measurements, MeasuredValues) and not self.reconstructor.any_count:
+            counts = None  # what is missing is estimated instead
         scale = 255 / header.largest_pixel
         size, readout = (header.height, header.width), header.readout.scaled(scale)
         y = measurements.values.reshape(-1, *header.shape[-3:])
         errors = getattr(measurements, "deviation", None)
         if errors is not None:
             errors = np.broadcast_to(errors * scale, header.shape).reshape(y.shape)
+        if counts is not None:
+            counts = np.broadcast_to(counts, (len(y), *y.shape[-2:]))
         for tile in cut_tiles(self.geometry, size, self.reconstructor.halo, TILE_PIXELS):
             part = torch.from_numpy((y[(..., *tile.windows)] * readout.unit).astype(np.float32))
             ones = self.operator.sense_ones(size, *tile.windows)
             with self.camera.inference():
                 planes = self.camera.reconstruct_part(
-                    part, ones, tile.size, readout, deviation=_cut(errors, tile.windows)
-                )
+                    part, ones, tile.size, readout, _cut(counts, tile.windows),
+                    _cut(errors, tile.windows),
+                )  # fmt: skip
             inside = planes[(..., *tile.inside)] / scale
             yield tile.place, from_planes(inside.cpu().numpy())
 
@@ -378,11 +384,12 @@ class Imager:
         return hub.from_pretrained(source, **options)
 
 
-def _cut(errors: NDArray[Any] | None, windows: tuple[slice, slice]) -> Tensor | None:
-    """Return the errors of some windows as a tensor, where they are known."""
-    if errors is None:
+def _cut(values: NDArray[Any] | None, windows: tuple[slice, slice]) -> Tensor | None:
+    """Return the errors or the counts of some windows as a tensor, where there are any."""
+    if values is None:
         return None
-    return torch.from_numpy(errors[(..., *windows)].astype(np.float32))
+    narrow = np.float32 if values.dtype.kind == "f" else np.int32
+    return torch.from_numpy(values[(..., *windows)].astype(narrow))
 
 
 def _image_shape(measurements: Measurements | MeasuredValues) -> tuple[int, ...]:

@@ -3,7 +3,6 @@
 from tersense.errors import TersenseError
 from tersense.io.deep import DEEPEST
 from tersense.measurements.measurements import Measurements
-from tersense.measurements.tsm import payload_bytes
 from tersense.models.imager import Imager
 from tersense.models.zoo import find_by_patterns
 from tersense.sensing.patterns import Patterns
@@ -56,14 +55,23 @@ def describe_measurements(measurements: Measurements) -> dict[str, str]:
     return {
         "image": f"{header.width}×{header.height}, {color}, {header.depth} bits per pixel{each}",
         "patterns": f"{header.rows} of {window}×{window} pixels, every {header.stride}",
-        "measurements": f"{measurements.values.size:,}, "
-        f"{measurements.per_pixel:.4g} per pixel{each}",
+        "measurements": f"{measurements.taken:,}, {measurements.per_pixel:.4g} per pixel{each}",
+        **_describe_counts(measurements),
         "readout": str(header.readout),
         "size": f"{measurements.bits_per_pixel:.3g} bits per pixel{each}; "
-        f"{payload_bytes(measurements.values, header):,} bytes, and a header",
+        f"{measurements.payload_bytes:,} bytes, and a header",
         "model": model,
         "hash of Φ": header.phi,
     }
+
+
+def _describe_counts(measurements: Measurements) -> dict[str, str]:
+    counts = measurements.counts
+    if counts is None:
+        return {}
+    share = measurements.taken / measurements.values.size
+    spread = f"fewest {counts.min()}, mean {counts.mean():.4g}, most {counts.max()}"
+    return {"per window": f"{spread}; {share:.1%} of what all patterns would give"}
 
 
 def _range(low: int, high: int) -> str:

@@ -16,7 +16,7 @@ errors are, and trusts them accordingly.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -25,14 +25,14 @@ from torch.nn import functional as F  # noqa: N812
 
 from tersense.io.schema import above, at_least, at_most, validate
 from tersense.reconstruction.base import Reconstructor, register
+from tersense.reconstruction.conditioning import COARSEST, Gate, Gates, Told, all_open, tell
+from tersense.reconstruction.growing import places, take_over
 from tersense.sensing.geometry import Geometry
 from tersense.sensing.gram import convolve_windows, inverse_gram, whitening
 from tersense.sensing.operator import SensingOperator
 
 _PIXELS_SEEN = 64  # farther pixels have no visible influence, though the phases reach beyond
 _MIN_DAMPING = 0.01
-_COARSEST = 4  # pixels per side of the coarsest level's cells
-_ERROR_UNIT = 0.05  # deviation of a measurement's error, in those of pixels, that begins to matter
 
 
 @dataclass(frozen=True)
@@ -60,21 +60,6 @@ class UnrolledOptions:
 
     def __post_init__(self) -> None:
         validate("reconstructor", self)
-
-
-class Told(NamedTuple):
-    """What a network knows of its measurements; numbers, or maps of them.
-
-    Args:
-        rate: log(m_b/S²), m_b the measurements of a window; () or (N, 1, H/2, W/2).
-        noise: log(1 + σ/unit), mean over patterns, σ the deviation of their errors; None, or (N or
-            1, 1, H/2, W/2) or with a single position.
-        noise_at_pixels: The same as (N or 1, H, W).
-    """
-
-    rate: Tensor
-    noise: Tensor | None = None
-    noise_at_pixels: Tensor | None = None
 
 
 @register("unrolled")
@@ -121,7 +106,7 @@ class UnrolledReconstructor(Reconstructor):
         # Measurements are sums of many pixels: half precision would drown them.
         with torch.autocast(y.device.type, enabled=False):
             y, undo = y.float(), self._undo(operator, counts)
-            told = self._tell(operator, size, deviation, counts)
+            told = tell(operator, size, deviation, counts, self.options.universal)
 
         def disagreement(x: Tensor | None) -> Tensor:
             with torch.autocast(y.device.type, enabled=False):
@@ -145,26 +130,22 @@ class UnrolledReconstructor(Reconstructor):
 
     @torch.no_grad()
     def start_from(self, other: Reconstructor) -> None:
-        """Take over the weights of a network with at most as many phases, just as wide.
+        """Take over the weights of a network with at most as many phases and channels.
 
-        Phases that it does not have change nothing to begin with; they lie between its own. What it
-        was never told of has no influence yet.
+        What it does not have changes nothing to begin with. What it was never told of has no
+        influence yet.
         """
-        theirs = other.state_dict()
-        theirs.pop("damping", None) if self.options.universal else None
-        ours, given = len(self.phases), len(getattr(other, "phases", self.phases))
-        if given > ours:
-            raise RuntimeError(f"it has {given} phases")
-        places = {number * ours // given: number for number in range(given)}
+        if not self.options.universal:
+            self.load_state_dict(other.state_dict())
+            return
+        if not isinstance(other, UnrolledReconstructor):
+            raise RuntimeError("another network")
+        from_phase = places(len(self.phases), len(other.phases))
         for place, phase in enumerate(self.phases):
-            if place not in places:
+            if place in from_phase:
+                take_over(phase, other.phases[from_phase[place]])
+            else:
                 phase.do_nothing()  # type: ignore[operator]
-        moved = {f"phases.{number}.": f"phases.{place}." for place, number in places.items()}
-        weights = {
-            next((new + key[len(old) :] for old, new in moved.items() if key.startswith(old)), key):
-            value for key, value in theirs.items()
-        }  # fmt: skip
-        self.load_state_dict(self.state_dict() | weights)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what belongs to this process; it is found again when it is needed."""
@@ -207,44 +188,6 @@ class UnrolledReconstructor(Reconstructor):
             self._inverses[operator] = kept
         return kept[1]
 
-    def _tell(
-        self,
-        operator: SensingOperator,
-        size: tuple[int, int],
-        deviation: Tensor | None,
-        counts: Tensor | None,
-    ) -> Told:
-        stride = operator.geometry.stride
-        if counts is None:
-            rows = (operator.phi.abs().amax(dim=(1, 2)) > 0).sum()
-            rate = (rows / stride**2).log()
-        else:
-            of_windows = (counts.clamp(min=0.5) / stride**2).log()
-            rate = _spread(of_windows, _half(size), stride / 2)[:, None]
-        if deviation is None or not self.options.universal:
-            return Told(rate)
-        # The mean of logarithms: a few patterns of large steps must not discredit all the others.
-        noise = (1 + deviation / _ERROR_UNIT).log().mean(dim=1)  # (N, h, w)
-        coarse = _spread(noise, _half(size), stride / 2)[:, None]
-        return Told(rate, coarse, _spread(noise, size, stride))
-
-
-def _half(size: tuple[int, int]) -> tuple[int, int]:
-    """Return the size of the feature maps for an image of (H, W): whole coarse cells."""
-    height, width = (-(-side // _COARSEST) * _COARSEST // 2 for side in size)
-    return height, width
-
-
-def _spread(of_windows: Tensor, size: tuple[int, int], stride: float) -> Tensor:
-    """Turn one value a window (N, h, w) into a map (N, H, W); a single one stays alone."""
-    if of_windows.shape[-2:] == (1, 1):
-        return of_windows
-    down, across = (
-        (torch.arange(side, device=of_windows.device) / stride).long().clamp(max=count - 1)
-        for side, count in zip(size, of_windows.shape[-2:], strict=True)
-    )
-    return of_windows[:, down[:, None], across]
-
 
 class Phase(nn.Module):
     """One round: a step toward the measurements, then the prior.
@@ -263,6 +206,7 @@ class Phase(nn.Module):
         if told_noise:
             self.by_noise = nn.Parameter(torch.zeros(channels))
             self.step_noise = nn.Parameter(torch.tensor(0.0))
+            self.gates = Gates(channels, shrinks=(2, 4, 4, 2))
         self.before = _convolution(channels, channels)
         self.down = nn.Conv2d(channels, channels, 2, stride=2)
         self.coarse = nn.Sequential(Residual(channels), Residual(channels))
@@ -287,10 +231,12 @@ class Phase(nn.Module):
         if memory is not None:
             inputs = torch.cat([inputs.to(memory.dtype), memory], dim=1)
         features = self._enter(inputs, told)
+        gates = [all_open] * 4 if told.of_windows is None else self.gates(told)
         # In place where nobody needs what was there: new memory costs more than the sums.
-        features = self.before(F.relu(features)).add_(features)
-        features = self.up(self.coarse(self.down(features))).add_(features)
-        features = self.after(features)
+        features = gates[0](self.before(F.relu(features))).add_(features)
+        coarse = self.coarse[0](self.down(features), gates[1])
+        features = self.up(self.coarse[1](coarse, gates[2])).add_(features)
+        features = self.after(features, gates[3])
         change = F.pixel_shuffle(self.exit(F.relu(features)), 2)[:, 0]
         return x + change[:, : x.shape[1], : x.shape[2]].float(), features
 
@@ -311,7 +257,8 @@ class Phase(nn.Module):
         """Pass image and memory on as they are, until training finds something to do."""
         last = (self.entry, self.before, self.up, self.after.second, self.exit)
         silenced = [weights for layer in last for weights in layer.parameters()]
-        for weights in [self.step, self.by_rate, *silenced]:
+        told = [self.by_rate, *([self.by_noise] if hasattr(self, "by_noise") else [])]
+        for weights in [self.step, *told, *silenced]:
             nn.init.zeros_(weights)
         kept = torch.arange(len(self.entry.weight))
         self.entry.weight[kept, kept + 8, 1, 1] = 1
@@ -326,15 +273,14 @@ class Residual(nn.Module):
         self.second = _convolution(channels, channels)
         nn.init.zeros_(self.second.weight)
 
-    def forward(self, features: Tensor) -> Tensor:
+    def forward(self, features: Tensor, gate: Gate = all_open) -> Tensor:
         """Return features (N, channels, h, w) of the same shape."""
-        result: Tensor = self.second(F.relu_(self.first(F.relu(features))))
-        return result.add_(features)
+        return gate(self.second(F.relu_(self.first(F.relu(features))))).add_(features)
 
 
 def _to_half_size(planes: Tensor) -> Tensor:
     """Turn (N, 2, H, W) into (N, 8, h, w): 2×2 pixels per position, whole coarse cells."""
-    missing = [-side % _COARSEST for side in planes.shape[-2:]]
+    missing = [-side % COARSEST for side in planes.shape[-2:]]
     if any(missing):
         planes = F.pad(planes, (0, missing[1], 0, missing[0]), mode="replicate")
     return F.pixel_unshuffle(planes, 2).contiguous(memory_format=torch.channels_last)

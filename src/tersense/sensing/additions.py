@@ -262,7 +262,11 @@ class AddOnlySensor:
         self._latest: tuple[tuple[int, int], _Layout, Array] | None = None
 
     def __call__(
-        self, image: Array, threads: int = 1, rows: tuple[int, int] | None = None
+        self,
+        image: Array,
+        threads: int = 1,
+        rows: tuple[int, int] | None = None,
+        most: int | None = None,
     ) -> Array:
         """Return the exact measurements of an image, or of some of its window rows.
 
@@ -270,6 +274,7 @@ class AddOnlySensor:
             image: (H, W) uint8 or uint16.
             threads: how many share the work; below two megapixels one does it all.
             rows: the first window row to sense and the one after the last; None for all.
+            most: how many of the first patterns to sense with; None for all.
 
         Returns:
             (m, h, w) of ``dtype`` or ``deep_dtype``, h = ceil(H / S) or the rows asked for,
@@ -286,11 +291,12 @@ class AddOnlySensor:
         image = np.ascontiguousarray(image).view()
         image.flags.writeable = False
         length, dtype = stop - first, self.deep_dtype if deep else self.dtype
-        out = np.empty((len(self._bounds) - 1, length, width), dtype)
+        bounds = self._bounds if most is None else self._bounds[: most + 1]
+        out = np.empty((len(bounds) - 1, length, width), dtype)
         step = max(1, min(length, DEEP_PIXELS // (self._stride * image.shape[1])))
         layout, offsets = self._plan(step if deep else length, width)
         fill, more = (_sense_deep, (self._window, step)) if deep else (_sense, ())
-        task = image, layout, offsets, self._chunks, self._bounds, first, out, *more
+        task = image, layout, offsets, self._chunks, bounds, first, out, *more
         if threads <= 1 or length * self._stride * image.shape[1] < THREAD_PIXELS:
             fill(0, length, *task)
         else:

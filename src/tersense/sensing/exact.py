@@ -21,6 +21,7 @@ from tersense.sensing.patterns import Patterns
 
 if TYPE_CHECKING:
     from tersense.sensing.additions import AddOnlySensor
+    from tersense.sensing.counted import CountedSensor
 
 _PIXELS_AT_ONCE = 2**26  # of windows, copied out to be multiplied
 
@@ -41,6 +42,7 @@ class ExactSensor:
         operator: SensingOperator,
         threads: int = 0,
         depth: int | None = None,
+        counts: NDArray[np.int32] | None = None,
     ) -> NDArray[Any]:
         """Sense channels (C, H, W): return y (C, m, h, w), exact integers.
 
@@ -49,15 +51,33 @@ class ExactSensor:
             operator: The same Φ as an operator; it says where to compute.
             threads: That share an image on a CPU; 0 for as many as there are cores.
             depth: Bits per pixel, which no value exceeds; all of the type where not given.
+            counts: (h, w) or (C, h, w), the first rows to sense each window with; what is beyond
+                them is 0. None for all.
         """
         self.patterns.require_depth(depth or 8 * planes.dtype.itemsize)
-        if operator.phi.device.type == "cpu":
-            threads = threads or usable_cores()
-            y = np.stack([self._add_only(plane, threads) for plane in planes])
-        else:
-            y = np.stack([sense_by_products(plane, operator) for plane in planes])
+        threads = threads or usable_cores()
+        each: Any = [None] * len(planes)
+        if counts is not None:
+            each = np.broadcast_to(counts, (len(planes), *counts.shape[-2:]))
+        y = np.stack([
+            self._sense(plane, operator, threads, wanted)
+            for plane, wanted in zip(planes, each, strict=True)
+        ])  # fmt: skip
         narrow = planes.dtype == np.uint8
         return y.astype(self.patterns.measurement_dtype if narrow else np.int32, copy=False)
+
+    def _sense(
+        self,
+        plane: NDArray[np.uint8 | np.uint16],
+        operator: SensingOperator,
+        threads: int,
+        counts: NDArray[np.int32] | None,
+    ) -> NDArray[Any]:
+        if operator.phi.device.type != "cpu":
+            return sense_by_products(plane, operator, counts)
+        if counts is None:
+            return self._add_only(plane, threads)
+        return self._counted(plane, counts, threads)
 
     @cached_property
     def _add_only(self) -> "AddOnlySensor":
@@ -65,24 +85,53 @@ class ExactSensor:
 
         return AddOnlySensor(self.patterns.phi, self.patterns.stride)
 
+    @cached_property
+    def _counted(self) -> "CountedSensor":
+        from tersense.sensing.counted import CountedSensor
+
+        return CountedSensor(self.patterns.phi, self.patterns.stride)
+
 
 def sense_by_products(
-    plane: NDArray[np.uint8 | np.uint16], operator: SensingOperator
+    plane: NDArray[np.uint8 | np.uint16],
+    operator: SensingOperator,
+    counts: NDArray[np.int32] | None = None,
 ) -> NDArray[Any]:
-    """Sense an image (H, W) where the operator computes: exact integers (m, h, w), int32."""
+    """Sense an image (H, W) where the operator computes: exact integers (m, h, w), int32.
+
+    Args:
+        plane: (H, W).
+        operator: Φ.
+        counts: (h, w), as in `sense_exactly`.
+    """
     device = operator.phi.device
+    wanted = None if counts is None else torch.from_numpy(counts).to(device)
     if plane.dtype == np.uint8:
-        y = sense_exactly(torch.from_numpy(plane.copy()).to(device), operator)
+        y = sense_exactly(torch.from_numpy(plane.copy()).to(device), operator, wanted)
     else:
         pixels = torch.from_numpy(plane.astype(np.int32)).to(device)
-        y = sense_exactly(pixels & 255, operator) + 256 * sense_exactly(pixels >> 8, operator)
+        lower, upper = (
+            sense_exactly(part, operator, wanted) for part in (pixels & 255, pixels >> 8)
+        )
+        y = lower + 256 * upper
     exact: NDArray[Any] = y.cpu().numpy()
     return exact
 
 
+def sense_light(planes: NDArray[np.uint8 | np.uint16], operator: SensingOperator) -> NDArray[Any]:
+    """Return |Φ|x (C, m, h, w) of channels (C, H, W): what lights the exposures of each pattern."""
+    lit = SensingOperator(operator.phi.abs(), operator.geometry.stride)
+    return np.stack([sense_by_products(plane, lit) for plane in planes])
+
+
 @torch.no_grad()
-def sense_exactly(pixels: Tensor, operator: SensingOperator) -> Tensor:
+def sense_exactly(
+    pixels: Tensor, operator: SensingOperator, counts: Tensor | None = None
+) -> Tensor:
     """Sense pixels from 0 to 255, (…, H, W), and return exact integers (…, m, h, w), int32.
+
+    With counts (…, h, w), windows are sensed with so many of their first rows; the rest is 0. Rows
+    that no window asks for are not computed, the others for all windows.
 
     Every partial sum is an integer of magnitude at most 255·B². Floats hold integers exactly up
     to 2²⁴ (single precision) or 2⁵³ (double), in whatever order they are added; the narrowest
@@ -93,13 +142,18 @@ def sense_exactly(pixels: Tensor, operator: SensingOperator) -> Tensor:
     dtype = torch.float32 if 255 * window**2 < 2**24 else torch.float64
     extended = F.pad(pixels.to(dtype), operator.geometry.padding(*pixels.shape[-2:]))
     windows = extended.unfold(-2, window, stride).unfold(-2, window, stride)
-    phi, rows = operator.phi.to(dtype), windows.shape[-4]
+    most = len(operator.phi) if counts is None else int(counts.max())
+    phi, rows = operator.phi[:most].to(dtype), windows.shape[-4]
     at_once = max(1, _PIXELS_AT_ONCE * rows // windows.numel())
     strips = [
         torch.tensordot(strip, phi, dims=([-2, -1], [-2, -1])).to(torch.int32)
         for strip in torch.split(windows, at_once, dim=-4)
     ]
-    return torch.cat(strips, dim=-3).movedim(-1, -3)
+    y = torch.cat(strips, dim=-3).movedim(-1, -3)
+    if counts is None:
+        return y
+    there = torch.arange(most, device=y.device)[:, None, None] < counts[..., None, :, :]
+    return F.pad(y.where(there, 0), (0, 0, 0, 0, 0, len(operator.phi) - most))
 
 
 def usable_cores() -> int:

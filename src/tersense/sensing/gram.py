@@ -78,12 +78,12 @@ def whitening(operator: SensingOperator, damping: float) -> Tensor:
         operator: The camera.
         damping: λ, as a share of the largest energy of a pattern.
     """
-    phi = operator.phi.flatten(1)
+    phi = operator.phi.flatten(1).double()
     gram = phi @ phi.T
     identity = torch.eye(len(phi), dtype=phi.dtype, device=phi.device)
     factor = torch.linalg.cholesky(gram + damping * gram.diagonal().amax() * identity)
     inverse: Tensor = torch.linalg.solve_triangular(factor, identity, upper=False)
-    return inverse
+    return inverse.to(operator.phi.dtype)
 
 
 def convolve_windows(kernel: Tensor, y: Tensor) -> Tensor:

@@ -11,13 +11,16 @@ _EAGER_STEPS = 3  # before a graph is captured, libraries must have set themselv
 
 @contextlib.contextmanager
 def fastest_convolutions() -> Iterator[None]:
-    """Let cuDNN try which convolution is fastest, which pays where all steps have one shape."""
-    before = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = True
+    """Let cuDNN try which convolution is fastest, which pays where all steps have one shape.
+
+    Products of single precision may round as its convolutions do (TF32, 10 bits).
+    """
+    before = torch.backends.cudnn.benchmark, torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cudnn.benchmark = torch.backends.cuda.matmul.allow_tf32 = True
     try:
         yield
     finally:
-        torch.backends.cudnn.benchmark = before
+        torch.backends.cudnn.benchmark, torch.backends.cuda.matmul.allow_tf32 = before
 
 
 def replayed(step: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:

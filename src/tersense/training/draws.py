@@ -36,11 +36,10 @@ def draw_counts(x: Tensor, stride: int, rows: int, lowest: float) -> Tensor:
     Returns:
         (N, h, w) integers.
     """
-    cells = F.unfold(x[:, None], stride, stride=stride)  # (N, S², h·w); whole cells only
     h, w = -(-x.shape[1] // stride), -(-x.shape[2] // stride)
-    variance = F.fold(
-        cells.var(dim=1, keepdim=True), (x.shape[1] // stride, x.shape[2] // stride), 1
-    )
+    height, width = x.shape[1] // stride * stride, x.shape[2] // stride * stride
+    cells = F.pixel_unshuffle(x[:, None, :height, :width], stride)  # whole cells only
+    variance = cells.var(dim=1, keepdim=True)
     contrast = F.interpolate(variance, (h, w)).clamp(min=_LEAST_VARIANCE).log()[:, 0]
     contrast = contrast - contrast.mean(dim=(1, 2), keepdim=True)
 

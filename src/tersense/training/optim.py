@@ -60,9 +60,12 @@ def orthogonalized(matrices: Tensor) -> Tensor:
         matrices = matrices.transpose(1, 2)
     a, b, c = _POLYNOMIAL
     x: Tensor = matrices / (matrices.norm(dim=(1, 2), keepdim=True) + 1e-7)
+    if x.is_cuda:
+        x = x.bfloat16()  # "near 1" needs no more, and takes a tenth of the time
     for _ in range(_ROUNDS):
         square = x @ x.mT
         x = a * x + (b * square + c * square @ square) @ x
+    x = x.to(matrices.dtype)
     return x.transpose(1, 2) if tall else x
 
 

@@ -27,7 +27,7 @@ static unsigned long count_errors(const test_vector *vector, const char *way)
         errors += y[row] != vector->y[row];
 #ifdef TERSENSE_CODE_BITS
     for (row = 0; row < TERSENSE_ROWS; row++)
-        errors += tersense_quantize(y[row]) != vector->codes[row];
+        errors += tersense_quantize((size_t)row, y[row]) != vector->codes[row];
 #endif
     if (errors)
         printf("%s, %s: %lu measurements are wrong\n", vector->name, way, errors);
@@ -88,7 +88,7 @@ static void print_measurements(const tersense_value *values)
 
     for (row = 0; row < TERSENSE_ROWS; row++) {
 #ifdef TERSENSE_CODE_BITS
-        long value = (long)tersense_quantize(values[row]);
+        long value = (long)tersense_quantize((size_t)row, values[row]);
 #else
         long value = (long)values[row];
 #endif

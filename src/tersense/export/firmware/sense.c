@@ -44,12 +44,28 @@ void tersense_sense(const tersense_sample *pixels, size_t pitch, tersense_value 
     }
 }
 
-#ifdef TERSENSE_CODE_BITS
+#ifdef TERSENSE_LARGEST_CODE
+/* As below, but the step, and what follows of it, is that of the row. */
+tersense_code tersense_quantize(size_t row, tersense_value y)
+{
+    const tersense_dividend step = tersense_steps[row];
+    const tersense_reach reach = (tersense_reach)step * TERSENSE_LARGEST_CODE;
+    tersense_reach sum = y;
+
+    if (sum < -reach)
+        sum = -reach;
+    if (sum > reach)
+        sum = reach;
+    return (tersense_code)((int64_t)(((tersense_dividend)sum + (tersense_dividend)reach + step / 2)
+                                     / step) - TERSENSE_LARGEST_CODE);
+}
+#elif defined TERSENSE_CODE_BITS
 /* The bias makes the dividend positive, so that the division rounds down; it is by a constant. */
-tersense_code tersense_quantize(tersense_value y)
+tersense_code tersense_quantize(size_t row, tersense_value y)
 {
     tersense_dividend dividend;
 
+    (void)row; /* all have the same step */
     if (y < TERSENSE_LOW)
         y = TERSENSE_LOW;
     if (y > TERSENSE_HIGH)

@@ -42,10 +42,11 @@ void tersense_sense(const tersense_sample *pixels, size_t pitch, tersense_value 
 
 #ifdef TERSENSE_CODE_BITS
 /*
- * Round a measurement to a code: clip(floor(y / TERSENSE_STEP + 1/2), -largest .. largest), where
- * largest = 2^(TERSENSE_CODE_BITS - 1) - 1. A code stands for code * TERSENSE_STEP.
+ * Round a measurement of a row to a code: clip(floor(y / step + 1/2), -largest .. largest), where
+ * largest = 2^(TERSENSE_CODE_BITS - 1) - 1 and step is TERSENSE_STEP, or tersense_steps[row] where
+ * rows have their own. A code stands for code * step.
  */
-tersense_code tersense_quantize(tersense_value y);
+tersense_code tersense_quantize(size_t row, tersense_value y);
 #endif
 
 #endif
