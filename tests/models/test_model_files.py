@@ -6,13 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import save_file
 from skimage import data as images
 
 import tersense
 from tersense.errors import TersenseError
-from tersense.models.files import FORMAT, read_model, write_model
+from tersense.models.files import FORMAT, _pack, _unpack, read_model, write_model
 from tersense.models.imager import Imager
 from tersense.models.zoo import ALIASES, find_by_patterns, load, names
 from tersense.reconstruction.mlp import MlpReconstructor
@@ -91,9 +93,9 @@ def test_writing_a_model_that_was_read_changes_nothing(tmp_path, path):
     assert all(torch.equal(first[1][key], second[1][key]) for key in first[1])
 
 
-def test_the_file_holds_integers_for_phi_and_halves_for_matrices(path):
+def test_the_file_holds_two_bits_per_entry_of_phi_and_halves_for_matrices(path):
     _, tensors = take_apart(path)
-    assert tensors["phi"].dtype == torch.int8
+    assert (tensors["phi"].dtype, tuple(tensors["phi"].shape)) == (torch.uint8, (16, 8, 2))
     matrices = [t for key, t in tensors.items() if key.endswith("weight") and t.ndim == 2]
     assert [tuple(matrix.shape) for matrix in matrices] == [(16, 16), (64, 16)]
     assert all(matrix.dtype == torch.float16 for matrix in matrices)
@@ -333,6 +335,7 @@ def replaced(path, **tensors):
         torch.ones(16, 8, 8),
         torch.ones(16, 8, 8, dtype=torch.bfloat16),
         torch.ones(16, 8, 8, dtype=torch.uint8),
+        torch.ones(16, 8, 3, dtype=torch.uint8),
         torch.ones(16, 8, 8, dtype=torch.bool),
         torch.ones(16, 64, dtype=torch.int8),
         torch.ones(16, 8, 9, dtype=torch.int8),
@@ -351,12 +354,32 @@ def test_patterns_that_are_not_ternary_or_do_not_fit_are_refused(refused, path, 
         read_model(path)
 
 
-def test_one_entry_of_phi_that_is_not_ternary_is_enough(refused, path):
-    phi = take_apart(path)[1]["phi"]
-    phi[7, 3, 5] = 3
+@pytest.mark.parametrize("format", [1, 2])
+def test_one_entry_of_phi_that_is_not_ternary_is_enough(refused, path, small_imager, format):
+    phi = torch.from_numpy(small_imager.phi.copy()) if format == 1 else take_apart(path)[1]["phi"]
+    replaced(path, phi=phi)
+    assert np.array_equal(read_model(path).phi, small_imager.phi)
+    phi[7, 3, 1] = 3 if format == 1 else 2 << 4
     replaced(path, phi=phi)
     with refused(path):
         read_model(path)
+
+
+@given(st.integers(1, 5), st.integers(1, 13), st.randoms(use_true_random=False))
+def test_phi_of_any_window_is_packed_and_unpacked(m, window, random):
+    phi = np.array([random.choice((-1, 0, 1)) for _ in range(m * window**2)], np.int8)
+    phi = phi.reshape(m, window, window)
+    packed = _pack(phi)
+    np.testing.assert_array_equal(_unpack(packed), phi)
+    one_entry = packed[0, 0, (window - 1) // 4] >> 2 * ((window - 1) % 4) & 3
+    assert one_entry == phi[0, 0, -1] % 4
+
+
+def test_what_fills_up_a_line_of_phi_must_be_zero():
+    packed = _pack(np.ones((2, 5, 5), np.int8))
+    packed[1, 4, 1] |= 1 << 2
+    with pytest.raises(TersenseError, match="zeros"):
+        _unpack(packed)
 
 
 @pytest.mark.parametrize("alpha", [torch.ones(15), torch.ones(16, 1), torch.tensor(1.0), None])

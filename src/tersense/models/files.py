@@ -1,10 +1,14 @@
 """Model files.
 
-A model file is a safetensors file: Φ as int8 (`phi`), α (`alpha`), the weights of the
-reconstructor (`reconstructor.…`, matrices as float16), where adaptive sensing was trained those of
-the predictor (`allocation.…`) and of the integer decision (`decision.…`), and one metadata entry
-`tersense`, a JSON object with the geometry, the normalization, the reconstructor's name and
-options, those of the predictor, and where the model comes from. Nothing in it names code or paths.
+A model file is a safetensors file: Φ (`phi`), α (`alpha`), the weights of the reconstructor
+(`reconstructor.…`, matrices as float16), where adaptive sensing was trained those of the predictor
+(`allocation.…`) and of the integer decision (`decision.…`), and one metadata entry `tersense`, a
+JSON object with the geometry, the normalization, the reconstructor's name and options, those of the
+predictor, and where the model comes from. Nothing in it names code or paths.
+
+Φ takes two bits per entry, (m, B, ⌈B/4⌉) bytes: four entries of a line per byte, the first in the
+lowest bits, two's complement; the last byte of a line is filled up with zeros. In format 1 it is
+(m, B, B) int8.
 """
 
 import json
@@ -13,7 +17,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -28,7 +34,8 @@ from tersense.reconstruction.base import build_reconstructor
 from tersense.sensing.geometry import Geometry
 from tersense.sensing.patterns import MAX_ENTRIES, Patterns
 
-FORMAT = 1
+FORMAT = 2
+_ENTRIES = 4  # of Φ in a byte
 _WEIGHTS, _ALLOCATION, _DECISION = "reconstructor.", "allocation.", "decision."
 
 
@@ -36,7 +43,7 @@ def write_model(path: str | Path, imager: Imager) -> None:
     """Write a model file, whole or not at all."""
     weights = imager.reconstructor.state_dict()
     tensors = {_WEIGHTS + key: _to_half(value) for key, value in weights.items()}
-    tensors["phi"] = torch.from_numpy(imager.phi.copy())
+    tensors["phi"] = torch.from_numpy(_pack(imager.phi))
     tensors["alpha"] = imager.operator.alpha
     description = {
         "format": FORMAT,
@@ -107,11 +114,7 @@ def _require_known_format(content: Any) -> None:
 
 def _build(description: _Description, file: Any, device: str | torch.device) -> Imager:
     """Take from an open file what belongs there; no tensor is read before its shape is known."""
-    entries = math.prod(file.get_slice("phi").get_shape())
-    if entries > MAX_ENTRIES:
-        raise TersenseError(f"Φ must have at most {MAX_ENTRIES:,} entries, got {entries:,}")
-    # Copies: the file may be replaced or cut short while the model is in use.
-    patterns = Patterns(file.get_tensor("phi").clone().numpy(), description.stride)
+    patterns = Patterns(read_phi(file), description.stride)
     if not patterns.nonzeros:
         raise TersenseError("Φ must have entries that are not zero; this one measures nothing")
     shape = tuple(file.get_slice("alpha").get_shape())
@@ -150,6 +153,36 @@ def _build(description: _Description, file: Any, device: str | torch.device) -> 
         part = parts.get(prefix)
         setattr(imager.camera, name, part and part.eval().requires_grad_(False).to(device))
     return imager
+
+
+def read_phi(file: Any) -> NDArray[np.int8]:
+    """Return Φ (m, B, B) of an open model file, of any format."""
+    stored = file.get_slice("phi")
+    shape, packed = tuple(stored.get_shape()), stored.get_dtype() == "U8"
+    if packed and (len(shape) != 3 or shape[2] != -(-shape[1] // _ENTRIES)):
+        raise TersenseError(f"packed Φ must have shape (m, B, ⌈B/{_ENTRIES}⌉), got {shape}")
+    entries = shape[0] * shape[1] ** 2 if packed else math.prod(shape)
+    if entries > MAX_ENTRIES:
+        raise TersenseError(f"Φ must have at most {MAX_ENTRIES:,} entries, got {entries:,}")
+    # Copies: the file may be replaced or cut short while the model is in use.
+    phi: NDArray[Any] = file.get_tensor("phi").clone().numpy()
+    return _unpack(phi) if packed else phi
+
+
+def _pack(phi: NDArray[np.int8]) -> NDArray[np.uint8]:
+    whole = np.pad(phi, ((0, 0), (0, 0), (0, -phi.shape[2] % _ENTRIES))).view(np.uint8) & 3
+    parts = [whole[..., k::_ENTRIES] << np.uint8(2 * k) for k in range(_ENTRIES)]
+    packed: NDArray[np.uint8] = np.bitwise_or.reduce(parts)
+    return packed
+
+
+def _unpack(packed: NDArray[np.uint8]) -> NDArray[np.int8]:
+    codes = np.stack([packed >> 2 * k & 3 for k in range(_ENTRIES)], axis=-1)
+    entries = np.array([0, 1, 2, -1], np.int8)[codes].reshape(*packed.shape[:2], -1)
+    phi, rest = np.split(entries, [packed.shape[1]], axis=2)
+    if rest.any():
+        raise TersenseError("Φ must be filled up with zeros; the file is damaged")
+    return phi
 
 
 def _take_weights(parts: dict[str, nn.Module], file: Any) -> None:

@@ -7,7 +7,7 @@ import torch
 from safetensors import safe_open
 
 from tersense.errors import TersenseError
-from tersense.models.files import read_model
+from tersense.models.files import read_model, read_phi
 from tersense.models.imager import Imager
 from tersense.runtime.device import choose_device
 from tersense.sensing.patterns import SUFFIXES, Patterns, read_patterns
@@ -71,8 +71,8 @@ def _find(name: str) -> Path:
 def find_by_patterns(phi_hash: str, stride: int, count: int) -> str:
     """Return the name of the built-in model whose first `count` patterns have the given hash."""
     for name in names():
-        with safe_open(WEIGHTS / f"{name}.safetensors", framework="np") as file:
-            phi, description = file.get_tensor("phi"), json.loads(file.metadata()["tersense"])
+        with safe_open(WEIGHTS / f"{name}.safetensors", framework="pt") as file:
+            phi, description = read_phi(file), json.loads(file.metadata()["tersense"])
         if description["stride"] == stride and Patterns(phi[:count], stride).hash == phi_hash:
             return name
     raise TersenseError(
