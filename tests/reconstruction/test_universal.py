@@ -125,6 +125,23 @@ def test_a_map_has_the_value_of_the_window_that_each_place_lies_in(stride, size)
         assert torch.equal(found[:, i, j], windows[:, int(i / stride), int(j / stride)])
 
 
+def test_noise_is_told_of_the_rows_that_were_measured(images):
+    """Errors of rows beyond a window's count are nobody's."""
+    made, operator = network(), camera()
+    y = operator.forward(images)
+    counts = torch.full((1, 4, 5), 9)
+    y[:, 9:] = 0
+    errors = torch.rand(1, ROWS, 1, 1, generator=torch.Generator().manual_seed(0))
+    other = errors.clone()
+    other[:, 9:] = 7.0
+    with torch.no_grad():
+        told, told_other = (made(y, operator, (32, 40), e, counts) for e in (errors, other))
+        first = SensingOperator(operator.phi[:9], 8)
+        alone = made(y[:, :9], first, (32, 40), errors[:, :9])
+    torch.testing.assert_close(told, told_other)
+    torch.testing.assert_close(told, alone, atol=1e-4, rtol=1e-4)
+
+
 def test_gates_hear_of_each_window():
     """One window more, with the same measurements: only its own surroundings change."""
     made, operator = network(1), camera()

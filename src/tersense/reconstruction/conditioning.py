@@ -62,11 +62,24 @@ def tell(
     if deviation is None:
         both = torch.stack([log_rate, torch.zeros_like(log_rate)], dim=1)
         return Told(rate, of_windows=both, stride=stride)
-    # The mean of logarithms: a few patterns of large steps must not discredit all the others.
-    noise = (1 + deviation / _ERROR_UNIT).log().mean(dim=1)  # (N, h, w)
+    noise = _mean_noise(deviation, counts)
     both = torch.stack([log_rate + 0 * noise, noise + 0 * log_rate], dim=1)
     coarse = spread(noise, half, stride / 2)[:, None]
     return Told(rate, coarse, spread(noise, size, stride), both, stride)
+
+
+def _mean_noise(deviation: Tensor, counts: Tensor | None) -> Tensor:
+    """Return the mean of log(1 + σ/unit) over the rows that were measured, (N, h, w).
+
+    A mean of logarithms: a few patterns of large steps must not discredit all the others.
+    """
+    of_rows = (1 + deviation / _ERROR_UNIT).log()
+    if counts is None or of_rows.shape[1] == 1:
+        return of_rows.mean(dim=1)
+    of_first = of_rows.cumsum(dim=1).expand(-1, -1, *counts.shape[-2:])
+    first = counts.clamp(min=1)[:, None].long()
+    of_first = of_first.expand(len(first), -1, -1, -1)
+    return (of_first.gather(1, first - 1) / first)[:, 0]
 
 
 def _half(size: tuple[int, int]) -> tuple[int, int]:
