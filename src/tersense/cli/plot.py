@@ -193,7 +193,7 @@ def plot_strip(
 @plot_app.command("counts")
 def plot_counts(
     image: Annotated[
-        Path, typer.Argument(metavar="IMAGE", help="An image, or a measurement file (.tsm).")
+        Path, typer.Argument(metavar="IMAGE|Y.tsm", help="An image, or a measurement file.")
     ],
     out: ImageFile,
     model: Annotated[
