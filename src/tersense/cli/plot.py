@@ -207,19 +207,20 @@ def plot_counts(
         ),
     ] = None,
     rate: Annotated[
-        float,
+        float | None,
         typer.Option("--rate", metavar="R", help="Measurements per pixel, on average."),
-    ] = 0.1,
+    ] = None,
     rounds: Annotated[
-        int, typer.Option("--rounds", metavar="N", min=1, max=20, help="Of measuring.")
-    ] = 3,
+        int | None,
+        typer.Option("--rounds", metavar="N", min=1, max=20, help="Of measuring. Default: 3."),
+    ] = None,
     force: ForceOption = False,
 ) -> None:
     """Where the measurements went.
 
     An image is sensed evenly and in rounds, with as many measurements: counts per window, both
     reconstructions with PSNR, and their errors. Of a measurement file, its own counts are drawn
-    over its reconstruction; --rate and --rounds do not matter.
+    over its reconstruction.
 
     Example: tersense plot counts photo.jpg -m flex --rate 0.1 --rounds 3 -o counts.png
 
@@ -233,6 +234,8 @@ def plot_counts(
 
     require_writable_folder(out)
     if image.suffix == ".tsm":
+        if rate is not None or rounds is not None:
+            raise typer.BadParameter("--rate and --rounds are for images; a file has its counts")
         y = Measurements.load(image)
         require_image_target(out, force)
         header = y.header
@@ -240,11 +243,13 @@ def plot_counts(
         write_image(out, draw_where(load(found), y))
         say(f"{out}: {y.per_pixel:.4g} measurements per pixel")
         return
+    if rate is None:
+        raise typer.BadParameter("say with --rate how many measurements an image may take")
     original = read_image(image)
     if out.exists() and out.samefile(image):
         raise typer.BadParameter(f"{out} would overwrite itself; choose another name")
     require_image_target(out, force)
-    compared = compare_sensing(load(model or "flex"), original, rate, rounds)
+    compared = compare_sensing(load(model or "flex"), original, rate, rounds or 3)
     write_image(out, draw_comparison(compared))
     say(
         f"{out}: {compared.gain:+.2f} dB from {compared.adaptive.taken:,} measurements, "
