@@ -243,9 +243,9 @@ def plot_counts(
         write_image(out, draw_where(load(found), y))
         say(f"{out}: {y.per_pixel:.4g} measurements per pixel")
         return
+    original = read_image(image)
     if rate is None:
         raise typer.BadParameter("say with --rate how many measurements an image may take")
-    original = read_image(image)
     if out.exists() and out.samefile(image):
         raise typer.BadParameter(f"{out} would overwrite itself; choose another name")
     require_image_target(out, force)
