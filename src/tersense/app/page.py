@@ -41,6 +41,10 @@ image.</p>
 """
 
 _NOTHING = "<p class='nothing'>No result. Pick or upload an image.</p>"
+_UNABLE = (
+    "<p class='nothing'>This model measures every window alike: it was not trained to decide where "
+    "more would pay.</p>"
+)
 # In the order of `_show`. It happens in the browser, so that it never comes after the next
 # result.
 _CLEAR = f"""() => {{
@@ -141,24 +145,21 @@ def build_page(studio: Studio) -> gr.Blocks:
                 )  # fmt: skip
             with gr.Column(scale=5, min_width=280):
                 figures = gr.HTML(_NOTHING, elem_id="figures", padding=False)
-                with gr.Tabs() as tabs:
-                    with gr.Tab("Reconstruction", id="reconstruction"):
+                with gr.Tabs():
+                    with gr.Tab("Reconstruction"):
                         _caption("Move the slider", "left of it is the original")
                         again = _slider("again")
                     with gr.Tab("Error"):
                         gr.HTML(_color_bar(), padding=False)
                         wrong = _slider("wrong")
-                    with gr.Tab("Adaptive", id="adaptive", visible=studio.decides(family)) as tab:
-                        rounds = gr.Slider(
-                            ROUNDS[0], ROUNDS[-1], value=3, step=1, elem_id="rounds",
-                            label="Rounds: measure, look, and measure more where it pays",
+                    # Shown as long as some model decides; gradio does not take tabs away later.
+                    with gr.Tab("Adaptive", visible=any(map(studio.decides, studio.shelf))):
+                        unable = gr.HTML(
+                            _UNABLE, padding=False, visible=not studio.decides(family),
+                            elem_id="unable",
                         )  # fmt: skip
-                        worth = gr.HTML(elem_id="worth", padding=False)
-                        with gr.Row(elem_id="compared"):
-                            even, adaptive, counts = map(_captioned, (
-                                ("Even", "even"), ("Adaptive", "adaptive"),
-                                ("Measurements per window", "counts"),
-                            ))  # fmt: skip
+                        with gr.Column(visible=studio.decides(family)) as able:
+                            rounds, *comparison = _build_comparison()
                 with gr.Row():
                     tsm = _download("↓ Measurements (.tsm)", "tsm")
                     png = _download("↓ Image (.png)", "png")
@@ -170,8 +171,7 @@ def build_page(studio: Studio) -> gr.Blocks:
             with gr.Column(min_width=280):
                 _caption("The measurements", "a small image for each pattern, middle gray is 0")
                 measured = _image("measured")
-        shown = [again, wrong, figures, cards, patterns, measured, tsm, png,
-                 even, adaptive, counts, worth]  # fmt: skip
+        shown = [again, wrong, figures, cards, patterns, measured, tsm, png, *comparison]
 
         # The upload comes with each request: a crowd may make the server forget a guest's choices,
         # but the guest must not be shown another image then.
@@ -201,14 +201,10 @@ def build_page(studio: Studio) -> gr.Blocks:
             rates, rate = studio.rates(family, before)
             info = explain(family, studio.shelf[family])
             decides = studio.decides(family)
-            # A tab that goes must not be the one that is looked at.
-            stay = gr.Tabs() if decides else gr.Tabs(selected="reconstruction")
             return (
-                gr.Radio(rates, value=rate),
-                gr.Dropdown(info=info),
-                gr.Tab(visible=decides),
-                stay,
-            )
+                gr.Radio(rates, value=rate), gr.Dropdown(info=info),
+                gr.Column(visible=decides), gr.HTML(visible=not decides),
+            )  # fmt: skip
 
         quick: dict[str, Any] = {"queue": False, "show_progress": "hidden",
                                  "api_visibility": "private"}  # fmt: skip
@@ -219,7 +215,7 @@ def build_page(studio: Studio) -> gr.Blocks:
             gallery.select: gallery.select(pick, None, [picked, upload], **quick).then(**work),
             upload.upload: upload.upload(take, upload, gallery, **quick).success(**work),
             model.input: model.input(
-                offer, [model, share], [share, model, tab, tabs], preprocess=False, **quick
+                offer, [model, share], [share, model, able, unable], preprocess=False, **quick
             ).then(**work),
             share.input: share.input(**work),
             bits.input: bits.input(**work),
@@ -242,16 +238,29 @@ def _caption(text: str, more: str = "", script: str | None = None) -> gr.HTML:
     return gr.HTML(words, padding=False, js_on_load=script)
 
 
-def _captioned(names: tuple[str, str]) -> gr.Image:
-    with gr.Column(min_width=180):
-        _caption(names[0])
-        return _image(names[1])
+def _build_comparison() -> tuple[gr.Slider, gr.Image, gr.Image, gr.Image, gr.HTML]:
+    """Build what compares even with adaptive sensing, in the order of `_show`."""
+    rounds = gr.Slider(
+        ROUNDS[0], ROUNDS[-1], value=3, step=1, elem_id="rounds",
+        label="Rounds: measure, look, and measure more where it pays",
+    )  # fmt: skip
+    worth = gr.HTML(elem_id="worth", padding=False)
+    images = []
+    with gr.Row():
+        for words, name in (("Even", "even"), ("Adaptive", "adaptive"), ("Counts", "counts")):
+            with gr.Column(min_width=180):
+                _caption(words)
+                images.append(_image(name))
+    even, adaptive, counts = images
+    return rounds, even, adaptive, counts, worth
 
 
 def _compared(compared: Comparison) -> str:
     """Return what rounds are worth, and the scale of the counts per window."""
     scale = CountScale.of(counts_of(compared.adaptive))
-    words = "<h2>Measurements per window <small>blue fewer than even, orange more</small></h2>"
+    words = (
+        "<h2>Counts <small>measurements per window: blue fewer, orange more than even</small></h2>"
+    )
     bar = _scale(words, draw_count_bar(256, scale), list(map(str, scale.ticks)))
     return _list("figures", describe_comparison(compared)) + bar
 

@@ -189,13 +189,13 @@ def describe_comparison(compared: Comparison) -> dict[str, tuple[str, str]]:
     return {
         "Even": (
             f"{psnr(compared.even_image, original):.2f} dB",
-            f"{compared.even.header.rows} measurements in every window",
+            f"{compared.even.header.rows} in every window",
         ),
         f"{compared.rounds} rounds": (
             f"{psnr(compared.adaptive_image, original):.2f} dB",
-            f"{counts.min()} to {counts.max()} per window, {compared.adaptive.taken:,} in all",
+            f"{counts.min()} to {counts.max()} per window",
         ),
-        "Gain": (f"{compared.gain:+.2f} dB", "from as many measurements"),
+        "Gain": (f"{compared.gain:+.2f} dB", f"both of {compared.adaptive.taken:,} measurements"),
     }
 
 
