@@ -435,7 +435,7 @@ def test_even_and_adaptive_are_seen_side_by_side(browser, address):
     expect(page.locator("#rounds")).to_be_hidden()
 
     page.locator("#model input").click()
-    page.get_by_role("option", name="deciding").click()
+    page.get_by_role("option", name="adaptive").click()
     expect(page.locator("#worth dt")).to_have_text(["Even", "3 rounds", "Gain"])
     expect(page.locator("#unable")).to_be_hidden()
     for image in ("#even img", "#adaptive img", "#counts img"):
