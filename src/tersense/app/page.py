@@ -49,7 +49,7 @@ _UNABLE = (
 # result.
 _CLEAR = f"""() => {{
     const none = {{__type__: "update", value: null, interactive: false}};
-    return [null, null, {json.dumps(_NOTHING)}, "", null, null, none, none, null, null, null, ""];
+    return [null, null, {json.dumps(_NOTHING)}, "", null, null, null, null, null, "", none, none];
 }}"""
 _OFFER = """() => Array(2).fill({__type__: "update", interactive: true})"""
 # Some uploads fail before the server hears of them, because they are too large, say. So what is
@@ -75,12 +75,12 @@ def _show(studio: Studio, path: str, *choices: Any) -> tuple[Any, ...]:
         _list("cards", done.costs),
         files["patterns"],
         files["measurements"],
-        files["tsm"],
-        files["reconstruction"],
         files["reconstruction"] if compared else None,
         files.get("adaptive"),
         files.get("counts"),
         _compared(compared) if compared else "",
+        files["tsm"],
+        files["reconstruction"],
     )
 
 
@@ -171,7 +171,7 @@ def build_page(studio: Studio) -> gr.Blocks:
             with gr.Column(min_width=280):
                 _caption("The measurements", "a small image for each pattern, middle gray is 0")
                 measured = _image("measured")
-        shown = [again, wrong, figures, cards, patterns, measured, tsm, png, *comparison]
+        shown = [again, wrong, figures, cards, patterns, measured, *comparison, tsm, png]
 
         # The upload comes with each request: a crowd may make the server forget a guest's choices,
         # but the guest must not be shown another image then.
