@@ -22,6 +22,7 @@ OUTPUTS = {"out", "json", "plot"}
 GOOD = {
     "IMAGE": "photo.png",
     "REFERENCE": "photo.png",
+    "IMAGE|Y.tsm": "y.tsm",
     "MAP.png": "new.png",
     "IMAGE…": "photo.png",
     "Y.tsm…": "y.tsm",

@@ -19,7 +19,8 @@ from skimage import data
 
 import tersense.app.studio
 import tersense.app.uploads
-from tersense.app.state import capture, explain, stock_shelf
+from cameras import adaptive_imager
+from tersense.app.state import capture, describe_comparison, explain, stock_shelf
 from tersense.app.studio import SAMPLES, Studio
 from tersense.app.uploads import read_upload
 from tersense.cli.program import main
@@ -32,7 +33,10 @@ from tersense.models.imager import Imager
 from tersense.sensing.patterns import Patterns
 
 # Every value and image of a result.
-SHOWN = "#figures dd, #cards dd, #again img, #wrong img, #patterns img, #measured img"
+SHOWN = (
+    "#figures dd, #cards dd, #again img, #wrong img, #patterns img, #measured img, "
+    "#even img, #adaptive img, #counts img, #worth dd"
+)
 
 
 @pytest.fixture
@@ -249,6 +253,66 @@ def test_an_upload_that_is_gone_is_asked_for_again(studio, tmp_path):
         studio.work(tmp_path / "photo.png", "small", "25 %")
 
 
+@pytest.fixture
+def deciding_studio(tmp_path):
+    """A page with a camera that decides, at its own rate and at a lower one."""
+    whole = adaptive_imager()
+    results = tmp_path / "results"
+    results.mkdir()
+    shelf = {"adaptive": {"25 %": whole.at_rate(0.25), "50 %": whole}}
+    studio = Studio(shelf, results, max_pixels=10_000)
+    yield studio
+    studio.close()
+
+
+def test_a_model_that_decides_is_compared_with_itself_at_as_many_measurements(
+    deciding_studio, tmp_path
+):
+    write_image(tmp_path / "photo.png", data.astronaut()[:40, :50])
+    done, _, files, compared = deciding_studio.work(
+        tmp_path / "photo.png", "adaptive", "25 %", "exact", "10", 2
+    )
+    assert compared.rounds == 2
+    assert compared.adaptive.taken == done.measurements.taken == compared.even.taken
+    assert compared.adaptive.header.readout.noise == 10
+    np.testing.assert_array_equal(read_image(files["adaptive"]), compared.adaptive_image)
+    assert read_image(files["counts"]).shape == (40, 50, 3)
+    worth = describe_comparison(compared)
+    assert list(worth) == ["Even", "2 rounds", "Gain"]
+    assert worth["Even"] == (done.quality["PSNR"][0], "16 in every window")
+    assert worth["Gain"][1] == f"both of {done.measurements.taken:,} measurements"
+
+
+def test_a_model_that_does_not_decide_is_not_compared(studio, tmp_path):
+    write_image(tmp_path / "photo.png", data.astronaut()[:40, :50])
+    results = studio.work(tmp_path / "photo.png", "small", "25 %")
+    assert results.compared is None
+    assert not {"adaptive", "counts"} & set(results.files)
+    assert not studio.decides("small")
+
+
+@pytest.mark.parametrize("wrong", [1, 6, 2.5, 10**9, "3", None, [3], True, float("nan")])
+def test_rounds_are_few(deciding_studio, tmp_path, wrong):
+    write_image(tmp_path / "photo.png", data.astronaut()[:40, :50])
+    with pytest.raises(TersenseError, match=r"^rounds must be from 2 to 5"):
+        deciding_studio.work(tmp_path / "photo.png", "adaptive", "25 %", rounds=wrong)
+
+
+def test_rounds_end_with_the_time_limit(deciding_studio, tmp_path, monkeypatch):
+    """The even image is there in time; the first look of the second round is too late."""
+    write_image(tmp_path / "photo.png", data.astronaut()[:40, :50])
+    begin = Imager.begin
+
+    def late(imager, *arguments):
+        made = begin(imager, *arguments)
+        deciding_studio._stopping.set()
+        return made
+
+    monkeypatch.setattr(Imager, "begin", late)
+    with pytest.raises(TersenseError, match="being closed"):
+        deciding_studio.work(tmp_path / "photo.png", "adaptive", "25 %")
+
+
 def test_a_taken_port_is_one_line(capsys, tmp_path, small_imager):
     write_model(tmp_path / "small.safetensors", small_imager)
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -263,8 +327,11 @@ def address(tmp_path_factory):
     """A server, as a user starts it."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
+    deciding = tmp_path_factory.mktemp("model") / "deciding.safetensors"
+    write_model(deciding, adaptive_imager())
     command = [sys.executable, "-m", "tersense", "app", "-m", "block-r25", "-m", "block-r10",
-               "-m", "paper-r25", "--port", str(port), "--pixels", "20000"]  # fmt: skip
+               "-m", "paper-r25", "-m", str(deciding), "--port", str(port),
+               "--pixels", "20000"]  # fmt: skip
     home = tmp_path_factory.mktemp("server")
     surroundings = {**os.environ, "TMPDIR": str(home)}
     with subprocess.Popen(
@@ -354,6 +421,34 @@ def test_the_page_in_a_browser(browser, address, tmp_path):
         "127.0.0.1"
     }
     assert not failed
+    page.close()
+
+
+def test_even_and_adaptive_are_seen_side_by_side(browser, address):
+    page = browser.new_page(viewport={"width": 1366, "height": 900})
+    page.set_default_timeout(60_000)
+    expect.set_options(timeout=60_000)
+    page.goto(address)
+    expect(page.locator("#tsm")).to_be_enabled()
+    page.get_by_role("tab", name="Adaptive").click()
+    expect(page.locator("#unable")).to_be_visible()  # block-r25 measures evenly
+    expect(page.locator("#rounds")).to_be_hidden()
+
+    page.locator("#model input").click()
+    page.get_by_role("option", name="adaptive").click()
+    expect(page.locator("#worth dt")).to_have_text(["Even", "3 rounds", "Gain"])
+    expect(page.locator("#unable")).to_be_hidden()
+    for image in ("#even img", "#adaptive img", "#counts img"):
+        expect(page.locator(image)).to_be_in_viewport(ratio=1)
+    expect(page.locator("#worth li")).to_have_count(5)
+    page.locator("#rounds input[type=number]").fill("2")
+    page.locator("#rounds input[type=number]").press("Enter")
+    expect(page.locator("#worth dt")).to_have_text(["Even", "2 rounds", "Gain"])
+
+    page.locator("#model input").click()
+    page.get_by_role("option", name="paper").click()
+    expect(page.locator("#unable")).to_be_visible()
+    expect(page.locator("#worth")).to_be_hidden()
     page.close()
 
 

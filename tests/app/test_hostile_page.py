@@ -81,7 +81,7 @@ def address(tmp_path_factory, models):
 
 def fill_the_line(page):
     """Send more images than may wait, none of which would ever be done."""
-    asked = [None, None, "endless", "25 %", "exact", "none"]
+    asked = [None, None, "endless", "25 %", "exact", "none", 3]
     with ThreadPoolExecutor(8) as guests:
         answers = list(guests.map(lambda _: page.join(asked, uuid.uuid4().hex), range(60)))
     assert {answer.status_code for answer in answers} == {200, 503}

@@ -27,7 +27,8 @@ COMMANDS = (
     "demo", "models", "info", "sense", "reconstruct", "evaluate", "compare", "train", "reproduce",
     "bench sense", "bench reconstruct", "bench train", "bench methods",
     "export verilog", "export c", "export matrix", "export patterns", "export onnx",
-    "plot training", "plot psnr", "plot patterns", "plot coverage", "plot strip", "app",
+    "plot training", "plot psnr", "plot patterns", "plot coverage", "plot strip", "plot counts",
+    "app",
 )  # fmt: skip
 
 

@@ -117,14 +117,14 @@ def pick_wrongly(page: Page, rng: np.random.Generator) -> None:
 
 def jump_the_queue(page: Page, rng: np.random.Generator) -> None:
     """Have an image worked on without getting in line."""
-    answer = page.run("show_2", [None, None, "small", "25 %", "exact", "none"], uuid.uuid4().hex)
+    answer = page.run("show_2", [None, None, "small", "25 %", "exact", "none", 3], uuid.uuid4().hex)
     assert answer.status_code == 404, answer.text
 
 
 def leave_the_queue(page: Page, rng: np.random.Generator) -> None:
     """Get in line and never ask for the answer."""
     assert page.join(
-        [None, None, "small", "25 %", "exact", "none"], uuid.uuid4().hex
+        [None, None, "small", "25 %", "exact", "none", 3], uuid.uuid4().hex
     ).status_code in (200, 503)
 
 

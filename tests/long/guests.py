@@ -58,7 +58,7 @@ class Page:
             answer = self.run(function, given, session)
             if answer.status_code != 200:
                 return [], answer.json()["error"]
-        given = [upload, None, request.family, request.rate, "exact", "none"]
+        given = [upload, None, request.family, request.rate, "exact", "none", 3]
         self.join(given, session).raise_for_status()
         output = self._wait(session)
         return output.get("data", []), output.get("error") or ""

@@ -11,11 +11,14 @@ from typing import Any
 
 from PIL import Image
 
-from tersense.app.state import BITS, NOISES, explain
+from tersense.app.state import BITS, NOISES, ROUNDS, describe_comparison, explain
 from tersense.app.studio import AT_ONCE, SAMPLES, Studio
 from tersense.app.uploads import MAX_BYTES
 from tersense.errors import TersenseError, install_hint
+from tersense.experiments.comparison import Comparison, counts_of
+from tersense.io.count_maps import CountScale, draw_count_bar
 from tersense.io.figures import FULL_SCALE, color_bar_ticks, draw_color_bar
+from tersense.io.images import ImageArray
 
 # Before the import: nothing is told to anybody.
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
@@ -38,11 +41,15 @@ image.</p>
 """
 
 _NOTHING = "<p class='nothing'>No result. Pick or upload an image.</p>"
+_UNABLE = (
+    "<p class='nothing'>This model measures every window alike: it was not trained to decide where "
+    "more would pay.</p>"
+)
 # In the order of `_show`. It happens in the browser, so that it never comes after the next
 # result.
 _CLEAR = f"""() => {{
     const none = {{__type__: "update", value: null, interactive: false}};
-    return [null, null, {json.dumps(_NOTHING)}, "", null, null, none, none];
+    return [null, null, {json.dumps(_NOTHING)}, "", null, null, null, null, null, "", none, none];
 }}"""
 _OFFER = """() => Array(2).fill({__type__: "update", interactive: true})"""
 # Some uploads fail before the server hears of them, because they are too large, say. So what is
@@ -55,10 +62,10 @@ for (const kind of ["change", "drop"])
 """
 
 
-def _show(studio: Studio, path: str, *choices: str) -> tuple[Any, ...]:
+def _show(studio: Studio, path: str, *choices: Any) -> tuple[Any, ...]:
     """Sense and reconstruct an image; return what the page shows, in its order."""
     try:
-        done, note, files = studio.work(Path(path), *choices)
+        done, note, files, compared = studio.work(Path(path), *choices)
     except (TersenseError, MemoryError) as error:
         raise _message(str(error) or "This image needs more memory than there is.") from error
     return (
@@ -68,6 +75,10 @@ def _show(studio: Studio, path: str, *choices: str) -> tuple[Any, ...]:
         _list("cards", done.costs),
         files["patterns"],
         files["measurements"],
+        files["reconstruction"] if compared else None,
+        files.get("adaptive"),
+        files.get("counts"),
+        _compared(compared) if compared else "",
         files["tsm"],
         files["reconstruction"],
     )
@@ -141,6 +152,14 @@ def build_page(studio: Studio) -> gr.Blocks:
                     with gr.Tab("Error"):
                         gr.HTML(_color_bar(), padding=False)
                         wrong = _slider("wrong")
+                    # Shown as long as some model decides; gradio does not take tabs away later.
+                    with gr.Tab("Adaptive", visible=any(map(studio.decides, studio.shelf))):
+                        unable = gr.HTML(
+                            _UNABLE, padding=False, visible=not studio.decides(family),
+                            elem_id="unable",
+                        )  # fmt: skip
+                        with gr.Column(visible=studio.decides(family)) as able:
+                            rounds, *comparison = _build_comparison()
                 with gr.Row():
                     tsm = _download("↓ Measurements (.tsm)", "tsm")
                     png = _download("↓ Image (.png)", "png")
@@ -152,16 +171,16 @@ def build_page(studio: Studio) -> gr.Blocks:
             with gr.Column(min_width=280):
                 _caption("The measurements", "a small image for each pattern, middle gray is 0")
                 measured = _image("measured")
-        shown = [again, wrong, figures, cards, patterns, measured, tsm, png]
+        shown = [again, wrong, figures, cards, patterns, measured, *comparison, tsm, png]
 
         # The upload comes with each request: a crowd may make the server forget a guest's choices,
         # but the guest must not be shown another image then.
-        def show(upload: str | None, picked: str, *choices: str) -> tuple[Any, ...]:
+        def show(upload: str | None, picked: str, *choices: Any) -> tuple[Any, ...]:
             return _show(studio, upload or picked, *choices)
 
         # The latest wish counts: whoever changes the rate twice need not wait for the first.
         work: dict[str, Any] = {
-            "fn": show, "inputs": [upload, picked, model, share, bits, noise],
+            "fn": show, "inputs": [upload, picked, model, share, bits, noise, rounds],
             "outputs": shown,
             "concurrency_limit": AT_ONCE, "concurrency_id": "camera", "show_progress_on": [again],
             "trigger_mode": "always_last", "api_visibility": "private",
@@ -176,12 +195,16 @@ def build_page(studio: Studio) -> gr.Blocks:
 
         # Not preprocessed: whoever changes the model twice in a moment sends a rate of the first
         # when the second is there already, which gradio would refuse.
-        def offer(family: object, before: object) -> tuple[Any, Any]:
+        def offer(family: object, before: object) -> tuple[Any, ...]:
             if not isinstance(family, str) or family not in studio.shelf:
                 raise _message(f"model must be one of {', '.join(studio.shelf)}; choose another")
             rates, rate = studio.rates(family, before)
             info = explain(family, studio.shelf[family])
-            return gr.Radio(rates, value=rate), gr.Dropdown(info=info)
+            decides = studio.decides(family)
+            return (
+                gr.Radio(rates, value=rate), gr.Dropdown(info=info),
+                gr.Column(visible=decides), gr.HTML(visible=not decides),
+            )  # fmt: skip
 
         quick: dict[str, Any] = {"queue": False, "show_progress": "hidden",
                                  "api_visibility": "private"}  # fmt: skip
@@ -192,11 +215,12 @@ def build_page(studio: Studio) -> gr.Blocks:
             gallery.select: gallery.select(pick, None, [picked, upload], **quick).then(**work),
             upload.upload: upload.upload(take, upload, gallery, **quick).success(**work),
             model.input: model.input(
-                offer, [model, share], [share, model], preprocess=False, **quick
+                offer, [model, share], [share, model, able, unable], preprocess=False, **quick
             ).then(**work),
             share.input: share.input(**work),
             bits.input: bits.input(**work),
             noise.input: noise.input(**work),
+            rounds.input: rounds.input(**work),
         }
         for wish, done in works.items():
             done.failure(**clear)
@@ -214,16 +238,50 @@ def _caption(text: str, more: str = "", script: str | None = None) -> gr.HTML:
     return gr.HTML(words, padding=False, js_on_load=script)
 
 
+def _build_comparison() -> tuple[gr.Slider, gr.Image, gr.Image, gr.Image, gr.HTML]:
+    """Build what compares even with adaptive sensing, in the order of `_show`."""
+    rounds = gr.Slider(
+        ROUNDS[0], ROUNDS[-1], value=3, step=1, elem_id="rounds",
+        label="Rounds: measure, look, and measure more where it pays",
+    )  # fmt: skip
+    worth = gr.HTML(elem_id="worth", padding=False)
+    images = []
+    with gr.Row():
+        for words, name in (("Even", "even"), ("Adaptive", "adaptive"), ("Counts", "counts")):
+            with gr.Column(min_width=180):
+                _caption(words)
+                images.append(_image(name))
+    even, adaptive, counts = images
+    return rounds, even, adaptive, counts, worth
+
+
+def _compared(compared: Comparison) -> str:
+    """Return what rounds are worth, and the scale of the counts per window."""
+    scale = CountScale.of(counts_of(compared.adaptive))
+    words = (
+        "<h2>Counts <small>measurements per window: blue fewer, orange more than even</small></h2>"
+    )
+    bar = _scale(words, draw_count_bar(256, scale), list(map(str, scale.ticks)))
+    return _list("figures", describe_comparison(compared)) + bar
+
+
 def _color_bar() -> str:
-    """Return the scale of the error map; the numbers are text, to be read on any background."""
+    """Return the scale of the error map."""
+    words = (
+        f"<h2>Error <small>in gray levels, {FULL_SCALE} or more in the lightest color</small></h2>"
+    )
+    return _scale(words, draw_color_bar(256, numbers=False), color_bar_ticks())
+
+
+def _scale(words: str, bar: ImageArray, ticks: list[str]) -> str:
+    """Return a color bar; the numbers are text, to be read on any background."""
     file = io.BytesIO()
-    Image.fromarray(draw_color_bar(256, numbers=False)).save(file, "PNG")
-    bar = base64.b64encode(file.getvalue()).decode()
-    ticks = "".join(f"<li>{tick}</li>" for tick in color_bar_ticks())
+    Image.fromarray(bar).save(file, "PNG")
+    content = base64.b64encode(file.getvalue()).decode()
+    items = "".join(f"<li>{tick}</li>" for tick in ticks)
     return (
-        f"<div class='scale'><h2>Error <small>in gray levels, {FULL_SCALE} or more in the lightest "
-        f"color</small></h2><div><img src='data:image/png;base64,{bar}' alt='color bar'>"
-        f"<ol>{ticks}</ol></div></div>"
+        f"<div class='scale'>{words}<div><img src='data:image/png;base64,{content}' "
+        f"alt='color bar'><ol>{items}</ol></div></div>"
     )
 
 

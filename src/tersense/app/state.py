@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tersense.errors import TersenseError
 from tersense.evaluation.metrics import psnr, ssim
+from tersense.experiments.comparison import Comparison, counts_of
 from tersense.io.images import ImageArray
 from tersense.measurements.measurements import Measurements
 from tersense.measurements.readout import Readout
@@ -22,6 +23,7 @@ _PURPOSES = {  # of the built-in families; their windows and additions are looke
 }
 BITS = {"exact": 0, "10": 10, "8": 8, "6": 6, "4": 4}  # of a measurement, as the page names them
 NOISES = {"none": 0.0, "10": 10.0, "30": 30.0, "100": 100.0}  # deviation, in pixel values
+ROUNDS = range(2, 6)  # of adaptive sensing
 _RATES = (0.01, 0.04, 0.1, 0.25, 0.3, 0.5)  # offered of models that work at any rate
 
 Shelf = dict[str, dict[str, Imager]]
@@ -57,6 +59,19 @@ def choose_readout(bits: object, noise: object) -> Readout:
         if not isinstance(value, str) or value not in known:
             raise TersenseError(f"{name} must be {', '.join(known)}; choose one")
     return Readout.ranging(BITS[str(bits)] or None, NOISES[str(noise)])
+
+
+def choose_rounds(rounds: object) -> int:
+    """Return the rounds that somebody chose; a request may hold anything."""
+    if not isinstance(rounds, int | float) or isinstance(rounds, bool) or rounds not in ROUNDS:
+        raise TersenseError(f"rounds must be from {ROUNDS[0]} to {ROUNDS[-1]}; choose them again")
+    return int(rounds)
+
+
+def deciding_camera(rates: Mapping[str, Imager]) -> Imager | None:
+    """Return the camera of a family that decides where to measure, with all its rows, if any."""
+    whole = max(rates.values(), key=lambda imager: imager.rate)
+    return whole if whole.camera.predictor is not None else None
 
 
 def _at_rates(imager: Imager) -> list[Imager]:
@@ -166,6 +181,22 @@ def capture(imager: Imager, image: ImageArray, readout: Readout | None = None) -
     estimate = imager.reconstruct(y)
     done = time.perf_counter()
     return Capture(imager, image, y, estimate, sensed - began, done - sensed)
+
+
+def describe_comparison(compared: Comparison) -> dict[str, tuple[str, str]]:
+    """Return what rounds are worth: name → value, and what else to know."""
+    counts, original = counts_of(compared.adaptive), compared.original
+    return {
+        "Even": (
+            f"{psnr(compared.even_image, original):.2f} dB",
+            f"{compared.even.header.rows} in every window",
+        ),
+        f"{compared.rounds} rounds": (
+            f"{psnr(compared.adaptive_image, original):.2f} dB",
+            f"{counts.min()} to {counts.max()} per window",
+        ),
+        "Gain": (f"{compared.gain:+.2f} dB", f"both of {compared.adaptive.taken:,} measurements"),
+    }
 
 
 def _short(count: float) -> str:

@@ -18,11 +18,21 @@ from typing import Any, NamedTuple
 from torch.overrides import TorchFunctionMode
 
 from tersense.app.decoder import Decoder
-from tersense.app.state import Capture, Shelf, capture, choose_readout
+from tersense.app.state import (
+    Capture,
+    Shelf,
+    capture,
+    choose_readout,
+    choose_rounds,
+    deciding_camera,
+)
 from tersense.errors import TersenseError
+from tersense.experiments.comparison import Comparison, counts_of, sense_in_rounds
+from tersense.io.count_maps import CountScale, draw_counts
 from tersense.io.figures import draw_error, draw_measurements, draw_pattern_sheet
 from tersense.io.images import PHOTOGRAPH, write_image
 from tersense.measurements.readout import Readout
+from tersense.models.imager import Imager
 
 SAMPLES = [PHOTOGRAPH, *map(PHOTOGRAPH.with_name, ("coffee.jpg", "camera.png"))]
 AT_ONCE = 2  # people whose images are worked on; others wait in line
@@ -84,6 +94,7 @@ class Results(NamedTuple):
     done: Capture
     note: str  # what was done to the image before
     files: dict[str, str]
+    compared: Comparison | None = None  # with adaptive sensing, where the model decides
 
 
 class Studio:
@@ -115,17 +126,30 @@ class Studio:
         usual = _USUAL_RATE if _USUAL_RATE in rates else rates[-1]
         return rates, before if isinstance(before, str) and before in rates else usual
 
+    def decides(self, family: str) -> bool:
+        """Return whether a family can decide where to measure."""
+        return deciding_camera(self.shelf[family]) is not None
+
     def work(
-        self, path: Path, family: str, rate: str, bits: str = "exact", noise: str = "none"
+        self,
+        path: Path,
+        family: str,
+        rate: str,
+        bits: str = "exact",
+        noise: str = "none",
+        rounds: float = 3,
     ) -> Results:
-        """Sense and reconstruct an image, and write what came of it, within the time limit."""
-        readout = choose_readout(bits, noise)
+        """Sense and reconstruct an image, and write what came of it, within the time limit.
+
+        Rounds matter to families that decide where to measure.
+        """
+        readout, times = choose_readout(bits, noise), choose_rounds(rounds)
         if self._stopping.is_set():
             raise TersenseError(_CLOSING)
         # Always the same threads: each that has ever computed keeps memory of its own.
-        return self._threads.submit(self._work, path, family, rate, readout).result()
+        return self._threads.submit(self._work, path, family, rate, readout, times).result()
 
-    def _work(self, path: Path, family: str, rate: str, readout: Readout) -> Results:
+    def _work(self, path: Path, family: str, rate: str, readout: Readout, rounds: int) -> Results:
         self._touch(path)
         decoder = self._idle.get()
         try:
@@ -136,12 +160,15 @@ class Studio:
                 seconds = min(_SECONDS_TO_DECODE, round(deadline.left, 1))
                 image, note = decoder.read(path, self.max_pixels, stride, seconds)
                 done = capture(imager, image, readout)
+                compared = None
+                if (whole := deciding_camera(self.shelf[family])) is not None:
+                    compared = _compare(whole, done, rounds, readout)
                 deadline.check()
-                return Results(done, note, self._write(path.stem, done))
+                return Results(done, note, self._write(path.stem, done, compared), compared)
         finally:
             self._idle.put(decoder)
 
-    def _write(self, stem: str, done: Capture) -> dict[str, str]:
+    def _write(self, stem: str, done: Capture, compared: Comparison | None) -> dict[str, str]:
         folder = self.folder / uuid.uuid4().hex  # which nobody guesses
         folder.mkdir()
         images = {
@@ -151,6 +178,11 @@ class Studio:
             "patterns": draw_pattern_sheet(done.imager.phi, transparent=True),
             "measurements": draw_measurements(done.measurements.values, transparent=True),
         }
+        if compared is not None:
+            counts, stride = counts_of(compared.adaptive), compared.imager.geometry.stride
+            scale = CountScale.of(counts)
+            images["adaptive"] = compared.adaptive_image
+            images["counts"] = draw_counts(done.original, counts, stride, scale, numbers=True)
         files = {name: folder / f"{stem}-{name}.png" for name in images}
         for name, pixels in images.items():
             write_image(files[name], pixels)
@@ -194,6 +226,14 @@ class Studio:
         for decoder in idle:
             decoder.close()
             self._idle.put(decoder)  # who comes late is told, not kept waiting
+
+
+def _compare(whole: Imager, done: Capture, rounds: int, readout: Readout) -> Comparison:
+    """Spend as many measurements as were taken evenly again, in rounds."""
+    y = sense_in_rounds(whole, done.original, done.imager.rate, rounds, readout)
+    return Comparison(
+        whole, rounds, done.original, done.measurements, y, done.estimate, whole.reconstruct(y)
+    )
 
 
 def _size(path: Path) -> int:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from tersense.cli.console import say
-from tersense.cli.options import ForceOption, ModelOption, out_option
+from tersense.cli.options import ForceOption, ModelOption, complete_model, out_option
 
 # Modules that import torch are imported inside the commands, so that --help answers at once.
 
@@ -188,6 +188,73 @@ def plot_strip(
         estimates.append((f"{imager.name}, {psnr(estimate, original):.2f} dB", estimate[part]))
     write_image(out, draw_strip(original[part], estimates))
     say(out)
+
+
+@plot_app.command("counts")
+def plot_counts(
+    image: Annotated[
+        Path, typer.Argument(metavar="IMAGE|Y.tsm", help="An image, or a measurement file.")
+    ],
+    out: ImageFile,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="MODEL",
+            help="Default: flex; for a file, the built-in with its patterns.",
+            autocompletion=complete_model,
+        ),
+    ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option("--rate", metavar="R", help="Measurements per pixel, on average."),
+    ] = None,
+    rounds: Annotated[
+        int | None,
+        typer.Option("--rounds", metavar="N", min=1, max=20, help="Of measuring. Default: 3."),
+    ] = None,
+    force: ForceOption = False,
+) -> None:
+    """Where the measurements went.
+
+    An image is sensed evenly and in rounds, with as many measurements: counts per window, both
+    reconstructions with PSNR, and their errors. Of a measurement file, its own counts are drawn
+    over its reconstruction.
+
+    Example: tersense plot counts photo.jpg -m flex --rate 0.1 --rounds 3 -o counts.png
+
+    Example: tersense plot counts photo.tsm -o counts.png
+    """
+    from tersense.experiments.comparison import compare_sensing, draw_comparison, draw_where
+    from tersense.io.files import require_writable_folder
+    from tersense.io.images import read_image, require_image_target, write_image
+    from tersense.measurements.measurements import Measurements
+    from tersense.models.zoo import find_by_patterns, load
+
+    require_writable_folder(out)
+    if image.suffix == ".tsm":
+        if rate is not None or rounds is not None:
+            raise typer.BadParameter("--rate and --rounds are for images; a file has its counts")
+        y = Measurements.load(image)
+        require_image_target(out, force)
+        header = y.header
+        found = model or find_by_patterns(header.phi, header.stride, header.rows)
+        write_image(out, draw_where(load(found), y))
+        say(f"{out}: {y.per_pixel:.4g} measurements per pixel")
+        return
+    original = read_image(image)
+    if rate is None:
+        raise typer.BadParameter("say with --rate how many measurements an image may take")
+    if out.exists() and out.samefile(image):
+        raise typer.BadParameter(f"{out} would overwrite itself; choose another name")
+    require_image_target(out, force)
+    compared = compare_sensing(load(model or "flex"), original, rate, rounds or 3)
+    write_image(out, draw_comparison(compared))
+    say(
+        f"{out}: {compared.gain:+.2f} dB from {compared.adaptive.taken:,} measurements, "
+        f"{compared.adaptive.per_pixel:.4g} per pixel"
+    )
 
 
 def _require(path: Path, force: bool) -> None:

@@ -1,0 +1,153 @@
+"""One image, sensed evenly and in rounds, with the same number of measurements."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tersense.evaluation.metrics import psnr
+from tersense.io.count_maps import CountScale, draw_count_bar, draw_counts
+from tersense.io.figures import ERROR_CAPTION, draw_color_bar, draw_error, draw_sheet
+from tersense.io.images import ImageArray
+from tersense.measurements.counts import which_measured
+from tersense.measurements.measurements import Measurements
+from tersense.measurements.readout import Readout
+from tersense.models.imager import Imager
+
+_WIDTH = 360  # pixels, about, of each panel: captions need them
+_BAR_CAPTION = "measurements per window, and per pixel"
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """An image and what came back of it, from as many measurements spent in two ways.
+
+    Args:
+        imager: With all rows.
+        rounds: Of the adaptive one.
+        original: (H, W) or (H, W, 3) uint8.
+        even: The same number of rows in every window.
+        adaptive: Counts per window.
+        even_image: Reconstructed from `even`.
+        adaptive_image: Reconstructed from `adaptive`.
+    """
+
+    imager: Imager
+    rounds: int
+    original: ImageArray
+    even: Measurements
+    adaptive: Measurements
+    even_image: ImageArray
+    adaptive_image: ImageArray
+
+    @property
+    def gain(self) -> float:
+        """By how many dB the adaptive image is better."""
+        return psnr(self.adaptive_image, self.original) - psnr(self.even_image, self.original)
+
+
+def compare_sensing(
+    imager: Imager, image: ImageArray, rate: float, rounds: int, readout: Readout | None = None
+) -> Comparison:
+    """Sense an image evenly and in rounds, and reconstruct it from both.
+
+    Args:
+        imager: With a universal network and its predictor.
+        image: (H, W) or (H, W, 3) uint8.
+        rate: Measurements per pixel, of both.
+        rounds: Of the adaptive one; 1 is even, too.
+        readout: What happens to the values.
+    """
+    lower = imager.at_rate(rate)
+    adaptive = sense_in_rounds(imager, image, rate, rounds, readout)
+    even = lower.sense(image, readout=readout)
+    images = lower.reconstruct(even), imager.reconstruct(adaptive)
+    return Comparison(imager, rounds, image, even, adaptive, *images)
+
+
+def sense_in_rounds(
+    imager: Imager, image: ImageArray, rate: float, rounds: int, readout: Readout | None = None
+) -> Measurements:
+    """Sense an image in rounds, each channel with a budget of its own; see `models.capture`."""
+    y = imager.sense(image, readout=readout)
+    height, width = image.shape[:2]
+    maps = []
+    for values in y.values.reshape(-1, *y.values.shape[-3:]):
+        capture = imager.begin((height, width), rate, rounds, y.header.readout)
+        while (request := capture.next()) is not None:
+            capture.add(values[request.mask])
+        maps.append(capture.counts)
+    counts = np.stack(maps) if image.ndim == 3 else maps[0]
+    taken = np.where(which_measured(counts.astype(np.int32), imager.rows), y.values, 0)
+    return Measurements(taken.astype(y.values.dtype), y.header, counts.astype(np.int32))
+
+
+def counts_of(measurements: Measurements) -> NDArray[np.int32]:
+    """Return how many measurements each window took, (h, w) or (3, h, w)."""
+    if measurements.counts is not None:
+        return measurements.counts
+    header = measurements.header
+    return np.full(header.shape[-2:], header.rows, np.int32)
+
+
+def draw_comparison(compared: Comparison) -> ImageArray:
+    """Draw where the measurements went, both images and their errors, with scales."""
+    enlarge = _enlargement(compared.original)
+    shown = compared.original, compared.even_image, compared.adaptive_image
+    original, even, adaptive = (_enlarged(image, enlarge) for image in shown)
+    first, second = (
+        _enlarged(draw_error(image, compared.original), enlarge) for image in shown[1:]
+    )
+    rounds = f"{compared.rounds} round{'s' if compared.rounds > 1 else ''}"
+    qualities = (f"{psnr(image, compared.original):.2f} dB" for image in shown[1:])
+    costs = (f"error; {_cost(y)}" for y in (compared.even, compared.adaptive))
+    heat, bar = _draw_map(compared.imager, compared.adaptive, compared.original, enlarge)
+    names = "even", rounds
+    captions = (f"{name}: {quality}" for name, quality in zip(names, qualities, strict=True))
+    return draw_sheet([
+        [("original", original), *zip(captions, (even, adaptive), strict=True)],
+        [(_spread(compared.adaptive), heat), *zip(costs, (first, second), strict=True)],
+        [(_BAR_CAPTION, bar), (ERROR_CAPTION, draw_color_bar(original.shape[1]))],
+    ])  # fmt: skip
+
+
+def draw_where(imager: Imager, measurements: Measurements) -> ImageArray:
+    """Draw where the measurements of a file went, over the image that they give."""
+    image = imager.reconstruct(measurements)
+    enlarge = _enlargement(image)
+    heat, bar = _draw_map(imager, measurements, image, enlarge)
+    return draw_sheet([
+        [(_cost(measurements), _enlarged(image, enlarge)), (_spread(measurements), heat)],
+        [(_BAR_CAPTION, bar)],
+    ])  # fmt: skip
+
+
+def _draw_map(
+    imager: Imager, measurements: Measurements, image: ImageArray, enlarge: int
+) -> tuple[ImageArray, ImageArray]:
+    """Return the counts over an image, and the bar that explains the colors."""
+    counts, stride = counts_of(measurements), imager.geometry.stride
+    scale = CountScale.of(counts)
+    heat = draw_counts(image, counts, stride, scale, enlarge, numbers=True)
+    return heat, draw_count_bar(heat.shape[1], scale, stride)
+
+
+def _cost(measurements: Measurements) -> str:
+    return f"{measurements.per_pixel:.4f} measurements per pixel"
+
+
+def _spread(measurements: Measurements) -> str:
+    counts = counts_of(measurements)
+    if counts.min() == counts.max():
+        return f"{counts.min()} in every window"
+    return f"{counts.min()} to {counts.max()} per window, {counts.mean():.0f} on average"
+
+
+def _enlargement(image: ImageArray) -> int:
+    return max(1, round(_WIDTH / int(image.shape[1])))
+
+
+def _enlarged(image: ImageArray, times: int) -> ImageArray:
+    color = image if image.ndim == 3 else np.stack([image] * 3, axis=2)
+    large: ImageArray = color.repeat(times, axis=0).repeat(times, axis=1)
+    return large
