@@ -30,7 +30,7 @@ Mode = Literal["closed", "open", "encoder", "change", "oracle", "even"]
 Counts = NDArray[np.int64]
 
 USUAL_ROUNDS = 3
-ROUNDS_TO_QUALITY = 6  # at most, unless said otherwise
+ROUNDS_TO_QUALITY = 8  # at most, unless said otherwise
 
 
 class AdaptiveCamera:
@@ -43,7 +43,7 @@ class AdaptiveCamera:
         mode: closed (rounds, decided by the network's predictor), open (one decision of the sensor
             at half of the budget), encoder (a decision of the sensor that knows all sums), change
             (the rule of SIB-ACS), oracle (by the true errors) or even.
-        rounds: Of the closed loop; 3 where not given, with `psnr` at most 6.
+        rounds: Of the closed loop; 3 where not given, with `psnr` at most 8.
         psnr: Of the closed loop: measure until the predicted PSNR is as high.
         own_maps: In color, let each channel have counts of its own, a third of the budget each;
             otherwise they share one map.

@@ -16,7 +16,6 @@ The channels of a color image share one map of counts, by the sum of their predi
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -30,6 +29,7 @@ from tersense.io.deep import USUAL, largest_pixel
 from tersense.io.images import ImageArray, from_planes, to_pixels
 from tersense.measurements.measurements import Measurements
 from tersense.measurements.readout import Readout
+from tersense.measurements.rounds import Request
 from tersense.measurements.tsm import PACKED, Header
 from tersense.models.camera import Camera
 from tersense.reconstruction.allocation import Evidence, allocate, spread_evenly
@@ -49,38 +49,8 @@ Counts = NDArray[np.int64]
 TILE_PIXELS = 2**20
 _FIRST_SHARE = 0.4  # of the budget, measured evenly
 _FIRST_LOOK = 0.72  # of the first round's rows; how well they predict the others tells most
-_FIRST_RATE = 0.02  # where a quality is asked for, and nothing is known yet
+_FIRST_RATE = 0.04  # where a quality is asked for, and nothing is known yet
 _LOWEST_PSNR, _HIGHEST_PSNR = 5, 80
-
-
-@dataclass(frozen=True, eq=False)
-class Request:
-    """What to measure next.
-
-    Args:
-        before: (h, w), rows that each window has been measured with.
-        after: (h, w), rows that it shall have; nowhere fewer.
-        rows: m, all that there are.
-        channels: Of the image, 1 or 3.
-    """
-
-    before: Counts
-    after: Counts
-    rows: int
-    channels: int = 1
-
-    @property
-    def mask(self) -> NDArray[np.bool_]:
-        """Which rows of which windows are asked for: `y[mask]` is what `add` takes.
-
-        (m, h, w), in color (3, m, h, w), as `Measurements.values`.
-        """
-        row = np.arange(self.rows)[:, None, None]
-        wanted: NDArray[np.bool_] = (row >= self.before) & (row < self.after)
-        return wanted if self.channels == 1 else np.stack([wanted] * self.channels)
-
-    def __len__(self) -> int:
-        return int((self.after - self.before).sum()) * self.channels
 
 
 class Capture:
@@ -188,6 +158,11 @@ class Capture:
         """Φ, as integers."""
         return Patterns(self.camera.operator.phi.cpu().numpy().astype(np.int8), self._stride)
 
+    @property
+    def request(self) -> Request | None:
+        """What is asked for and not yet measured."""
+        return self._request
+
     def next(self) -> Request | None:
         """Decide what to measure next; None when the budget is spent, or the quality reached."""
         if self._request is not None:
@@ -198,8 +173,7 @@ class Capture:
         if (after == self.counts).all():
             self._ended = True
             return None
-        self._request = Request(self.counts, after, self.camera.rows, len(self._values))
-        return self._request
+        return self.ask(after)
 
     def _decide(self) -> Counts:
         """Return the counts after the next round."""
@@ -272,9 +246,17 @@ class Capture:
             counts: (h, w), rows that each window has in the end.
             values: (m, h, w), in color (3, m, h, w), of which the rows not yet taken are read.
         """
-        self._request = Request(self.counts, counts, self.camera.rows, len(self._values))
         self._ended = True
-        self.add(values[self._request.mask])
+        self.add(values[self.ask(counts).mask])
+
+    def ask(self, counts: Counts) -> Request:
+        """Return the request for counts (h, w) that were decided before, perhaps elsewhere."""
+        if counts.shape != self.counts.shape or (counts < self.counts).any():
+            raise TersenseError("counts that are asked for must be at least those measured")
+        if counts.max() > self.camera.rows or counts.sum() > self.budget:
+            raise TersenseError("counts that are asked for must keep to the budget and the rows")
+        self._request = Request(self.counts, counts, self.camera.rows, len(self._values))
+        return self._request
 
     def estimate(self) -> NDArray[np.float32]:
         """Reconstruct from all that is measured so far, neither rounded nor clipped."""

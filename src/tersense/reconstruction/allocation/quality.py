@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from tersense.reconstruction.allocation.curves import Counts, allocate, interpolate
 
 _PEAK = 255.0
-_NEXT_SHARE = 0.7  # of what a quality seems to need: later predictions know more
+_NEXT_SHARE = 0.7  # of what a quality seems to need: later predictions know more,
+_MOST_GROWTH = 2.0  # and early ones know so little that they may ask for far too much
 _NEARLY = 0.03  # of what is measured; so little is not worth another round
 _PRECISION = 1 / 256  # of a budget, relative to all that there is to spend
 
@@ -95,7 +96,7 @@ def next_budget(
     whole = budget_for(wanted, log_errors, levels, counts, pixels, largest)
     if last or whole - taken < _NEARLY * taken:
         return whole
-    return int(taken + _NEXT_SHARE * (whole - taken))
+    return int(min(taken + _NEXT_SHARE * (whole - taken), _MOST_GROWTH * taken))
 
 
 def cell_pixels(size: tuple[int, int], stride: int) -> NDArray[np.int64]:
