@@ -124,7 +124,7 @@ def test_noise_is_remembered(tmp_path, model):
         (["--size", "40x30", "--rate", "0.2", "--values", "v.csv", "-o", "new"], "got none"),
         (["0", "-o", "new"], "give them with --values"),
         (["0", "--values", "v.csv", "--rate", "0.2", "-o", "new"], "0 knows size, rate"),
-        (["0", "--values", "v.csv", "-o", "new"], "38 exposures × 40 detectors"),
+        (["0", "--values", "v.csv", "-o", "new"], "32 exposures × 12 detectors"),
         (["color.tsm", "--rate", "0.5", "-m", "adaptive.safetensors", "-o", "new"], "gray images"),
         (["broken", "--values", "v.csv", "-o", "new"], "broken is not the folder of a round"),
     ],

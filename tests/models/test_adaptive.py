@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from skimage import data
 
-from cameras import adaptive_imager
+from cameras import adaptive_imager, deciding_imager
 from tersense.errors import TersenseError
 from tersense.evaluation.adaptive import counts_by_change, mean_squares, oracle_counts
 from tersense.evaluation.protocols import score_image, summarize
@@ -21,14 +21,7 @@ MODES = ["closed", "open", "encoder", "change", "oracle", "even"]
 
 @pytest.fixture(scope="module")
 def imager():
-    made = adaptive_imager()
-    levels = made.camera.predictor.levels
-    decision, random = IntegerDecision(made.rows, levels), np.random.default_rng(0)
-    for buffer in decision.buffers():
-        values = random.integers(-60, 60, buffer.shape)
-        buffer.copy_(buffer.new_tensor(np.abs(values) % 7 if buffer.ndim == 1 else values))
-    made.camera.decision = decision
-    return made
+    return deciding_imager()
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -147,18 +147,18 @@ class AdaptiveCamera:
     ) -> Capture:
         scale = 255 / largest_pixel(depth)
 
-        def begin() -> Capture:
+        def begin(rate: float) -> Capture:
             return self.imager.begin(
-                (image.shape[0], image.shape[1]), self.rate, self.rounds, readout,
+                (image.shape[0], image.shape[1]), rate, self.rounds, readout,
                 color=image.ndim == 3, depth=depth, psnr=self.psnr,
             )  # fmt: skip
 
         def reconstruct(counts: Counts) -> NDArray[np.float32]:
-            trial = begin()
+            trial = begin(self.imager.rate)  # the oracle tries counts beyond the budget
             trial.take(counts, values)
             return trial.estimate() * np.float32(scale)
 
-        capture = begin()
+        capture = begin(self.rate)
         budget, grid, levels = capture.budget, capture.counts.shape, self._levels
         if self.mode == "closed":
             while (request := capture.next()) is not None:
