@@ -12,7 +12,6 @@ from tersense.cli.adaptive import (
     RoundsOption,
     choose_adaptive,
 )
-from tersense.cli.images import shared_by_processes
 from tersense.cli.options import (
     BitsOption,
     DepthOption,
@@ -29,6 +28,7 @@ from tersense.cli.options import (
     choose_readout,
     load_model,
     out_option,
+    shared_by_processes,
 )
 
 if TYPE_CHECKING:

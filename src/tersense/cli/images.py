@@ -1,6 +1,5 @@
 """Commands for images: sense, reconstruct."""
 
-import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -34,25 +33,13 @@ from tersense.cli.options import (
     choose_readout,
     load_model,
     out_option,
+    shared_by_processes,
 )
 
 if TYPE_CHECKING:
     from tersense.cli.batch import Task
     from tersense.measurements.measurements import Measurements
     from tersense.models.imager import Imager
-
-
-def shared_by_processes(command: Callable[..., None]) -> Callable[..., None]:
-    """Let the processes that torchrun starts share the files of a command."""
-
-    @functools.wraps(command)
-    def run(*arguments: Any, **options: Any) -> None:
-        from tersense.runtime.distributed import process_group
-
-        with process_group():
-            command(*arguments, **options)
-
-    return run
 
 
 @shared_by_processes

@@ -97,10 +97,15 @@ class Round:
     def open(self, imager: Imager) -> Capture:
         """Return the capture as far as it is, its request open where there is one."""
         said = self.settings
-        psnr = said.psnr or None
+        size, psnr = (said.height, said.width), said.psnr or None
+        of_file = None if self.measured is None else self.measured.header
+        if of_file is not None and (of_file.height, of_file.width) != size:
+            raise TersenseError(f"{MEASURED} must be of the size that {NAME} tells")
+        # Before memory is taken for an image of that size.
+        if self.asked is not None and self.asked.shape != imager.geometry.grid(*size):
+            raise TersenseError(f"{COUNTS} must have a number for each window, is {NAME} changed?")
         if self.measured is None:
             readout = Readout(noise=said.noise)
-            size = said.height, said.width
             capture = imager.begin(size, said.rate, said.rounds, readout, psnr=psnr)
         else:
             capture = imager.resume(
