@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 from tersense.models.imager import Imager
+from tersense.reconstruction.allocation import IntegerDecision
 from tersense.reconstruction.allocation.predictor import PredictorOptions, predictor_for
 from tersense.reconstruction.mlp import MlpOptions, MlpReconstructor
 from tersense.reconstruction.unrolled import UnrolledOptions, UnrolledReconstructor
@@ -50,4 +51,16 @@ def adaptive_imager(seed=0):
         predictor.layers[-1].weight.mul_(30)  # windows shall differ
         predictor.layers[-1].bias.copy_(torch.linspace(2, -2, len(predictor.levels)))
     imager.camera.predictor = predictor.eval().requires_grad_(False)
+    return imager
+
+
+def deciding_imager(seed=0):
+    """Build an `adaptive_imager` with random weights of a sensor's own decision."""
+    imager = adaptive_imager(seed)
+    decision = IntegerDecision(imager.rows, imager.camera.predictor.levels)
+    random = np.random.default_rng(seed)
+    for buffer in decision.buffers():
+        values = random.integers(-60, 60, buffer.shape)
+        buffer.copy_(buffer.new_tensor(np.abs(values) % 7 if buffer.ndim == 1 else values))
+    imager.camera.decision = decision
     return imager

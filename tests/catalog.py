@@ -40,6 +40,8 @@ GOOD = {
     "FILE": "new.png",
     "COUNTS.npy": "counts.npy",
     "WEIGHTS.png": "photo.png",
+    "VALUES.csv": "values.csv",
+    "[ROUND]": "round",
 }
 FILE_OR_FOLDER = {"Y.tsm", "OUT.png"}  # outputs that may be either
 GOOD_BY_NAME = {"json": "new.json", "plot": "new.png"}
@@ -48,8 +50,13 @@ GOOD_BY_NAME = {"json": "new.json", "plot": "new.png"}
 CONTEXT = {
     ("sense", "importance"): {"rate": "0.25"},
     ("reconstruct", "manifest"): {"measured": "table.csv", "size": "20x12"},
+    ("plan", "source"): {"size": None, "values": "values.csv", "rate": None},
+    ("plan", "values"): {"source": "round", "size": None, "rate": None},
     ("reconstruct", "size"): {"measured": "table.csv", "manifest": "manifest.json"},
 }
+
+# What a command needs besides what is required, and where the usual model cannot serve.
+NEEDED = {"plan": {"size": "20x12", "rate": "0.2", "model": "adaptive.safetensors"}}
 
 # Options with a default that most uses of their command give all the same.
 ASKED_FOR = {"model", "models", "quick", "train_folder", "test_folders"}
@@ -117,7 +124,10 @@ class Command:
         words = self.name.split()
         for parameter in self.parameters:
             needed = parameter.required or parameter.name in ASKED_FOR
-            value = values.get(parameter.name, parameter.good if needed else None)
+            usual = NEEDED.get(self.name, {}).get(
+                parameter.name, parameter.good if needed else None
+            )
+            value = values.get(parameter.name, usual)
             if parameter.kind is bool and parameter.name == "quick":
                 words.append(parameter.flag)
             elif value is not None:

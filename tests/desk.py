@@ -6,10 +6,12 @@ import os
 import h5py
 import numpy as np
 
+from cameras import adaptive_imager
 from conftest import build_small_imager
 from tersense.export.base import export
 from tersense.io.images import write_image
 from tersense.models.files import write_model
+from tersense.models.plans import RoundSettings, write_round
 
 CONFIG = """
 [sensing]
@@ -47,6 +49,12 @@ def lay_out(folder):
     np.savetxt(folder / "table.csv", measured.values.reshape(16, -1).T, "%d", ",")
     export("c", imager, folder / "export")
     (folder / "export/manifest.json").rename(folder / "manifest.json")
+    adaptive = adaptive_imager()
+    write_model(folder / "adaptive.safetensors", adaptive)
+    capture = adaptive.begin((12, 20), 0.2)
+    settings = RoundSettings("adaptive.safetensors", 12, 20, 0.2, 3)
+    write_round(folder / "round", adaptive, capture, capture.next(), settings)
+    (folder / "values.csv").write_text("1,2\n3,4\n")
     (folder / "config.toml").write_text(CONFIG)
     lines = [json.dumps({"step": step, "loss": 1 / step}) for step in (1, 2, 3)]
     (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")

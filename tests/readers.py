@@ -18,6 +18,7 @@ import torch
 from PIL import Image
 from scipy.io import savemat
 
+from cameras import adaptive_imager
 from conftest import build_small_imager
 from mutations import mutate
 from tersense.errors import TersenseError, TersenseWarning
@@ -34,6 +35,7 @@ from tersense.measurements.readout import Readout
 from tersense.measurements.tables import read_measured
 from tersense.models.files import read_model, write_model
 from tersense.models.imager import Imager
+from tersense.models.plans import RoundSettings, read_round, write_round
 from tersense.reconstruction.mlp import MlpOptions, MlpReconstructor
 from tersense.sensing.geometry import Geometry
 from tersense.sensing.patterns import random_patterns, read_patterns
@@ -94,6 +96,7 @@ def make_readers(folder: Path) -> dict[str, Reader]:
     readers |= _camera_readers(folder)
     readers["patterns .npy"], readers["patterns .mat"] = _pattern_readers()
     readers["counts .npy"] = _counts_reader()
+    readers |= _round_readers(folder)
     readers["log"] = Reader(".jsonl", [_log()], read_training)
     readers["figures"] = _figures_reader(folder)
     readers["results"] = _results_reader(folder)
@@ -255,6 +258,30 @@ def _counts_reader() -> Reader:
         np.save(memory, array)
         seeds.append(memory.getvalue())
     return Reader(".npy", seeds, lambda path: check_counts(read_counts(path), (3, 6, 2, 3)))
+
+
+def _round_readers(folder: Path) -> dict[str, Reader]:
+    imager, at, after = adaptive_imager(), folder / "round", folder / "after"
+    capture = imager.begin((13, 21), 0.2)
+    said = RoundSettings("adaptive", 13, 21, 0.2, 3)
+    request = capture.next()
+    assert request is not None
+    write_round(at, imager, capture, request, said)
+    capture.add(np.zeros(len(request)))
+    write_round(after, imager, capture, capture.next(), said)
+
+    def read_settings(path: Path) -> Any:
+        (at / "round.json").write_bytes(path.read_bytes())
+        return read_round(at).open(imager)
+
+    def read_asked(path: Path) -> Any:
+        (after / "counts.npy").write_bytes(path.read_bytes())
+        return read_round(after).open(imager)
+
+    return {
+        "round .json": Reader(".json", [(at / "round.json").read_bytes()], read_settings),
+        "round .npy": Reader(".npy", [(after / "counts.npy").read_bytes()], read_asked),
+    }
 
 
 def _pattern_readers() -> tuple[Reader, Reader]:

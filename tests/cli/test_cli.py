@@ -24,7 +24,8 @@ from tersense.models.zoo import WEIGHTS, names
 from tersense.sensing.patterns import random_patterns
 
 COMMANDS = (
-    "demo", "models", "info", "sense", "reconstruct", "evaluate", "compare", "train", "reproduce",
+    "demo", "models", "info", "sense", "reconstruct", "evaluate", "compare", "plan", "train",
+    "reproduce",
     "bench sense", "bench reconstruct", "bench train", "bench methods",
     "export verilog", "export c", "export matrix", "export patterns", "export onnx",
     "plot training", "plot psnr", "plot patterns", "plot coverage", "plot strip", "plot counts",

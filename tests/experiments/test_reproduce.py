@@ -418,7 +418,8 @@ def test_readouts_are_a_table_of_cameras_beside_linear_estimates(folders, tmp_pa
         (["readouts", "-m", "flex"], "--test"),
         (["readouts", "--test", "none", "-m", "flex"], "none does not exist"),
         (["readouts", "--test", "pictures", "-m", "block-r10"], "rate 0.25"),
-        (["rates", "--test", "pictures", "-m", "flex"], "--model is for the table readouts"),
+        (["rates", "--test", "pictures", "-m", "flex"], "--model is for the tables readouts"),
+        (["adaptive", "-m", "flex"], "adaptive needs --test DIR"),
     ],
     ids=str,
 )

@@ -4,29 +4,24 @@ import numpy as np
 import pytest
 from skimage import data
 
-from cameras import adaptive_imager
+from cameras import adaptive_imager, deciding_imager
 from tersense.errors import TersenseError
 from tersense.evaluation.adaptive import counts_by_change, mean_squares, oracle_counts
-from tersense.evaluation.protocols import score_image
+from tersense.evaluation.protocols import score_image, summarize
+from tersense.measurements.measurements import Measurements
 from tersense.measurements.readout import Readout
 from tersense.models.adaptive import AdaptiveCamera
 from tersense.models.files import read_model, write_model
 from tersense.reconstruction.allocation import IntegerDecision
 
 IMAGE = data.camera()[100:157, 120:201]
+COLOR = np.stack([IMAGE, IMAGE.T[:57, :81].repeat(2, 1)[:57, :81], IMAGE], axis=-1)
 MODES = ["closed", "open", "encoder", "change", "oracle", "even"]
 
 
 @pytest.fixture(scope="module")
 def imager():
-    made = adaptive_imager()
-    levels = made.camera.predictor.levels
-    decision, random = IntegerDecision(made.rows, levels), np.random.default_rng(0)
-    for buffer in decision.buffers():
-        values = random.integers(-60, 60, buffer.shape)
-        buffer.copy_(buffer.new_tensor(np.abs(values) % 7 if buffer.ndim == 1 else values))
-    made.camera.decision = decision
-    return made
+    return deciding_imager()
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -35,10 +30,57 @@ def test_every_mode_takes_exactly_the_budget(imager, mode):
     score = score_image(camera, "name", IMAGE)
     assert score.measurements == 12 * 8 * 11
     assert np.isfinite(score.psnr)
-    color = np.stack([IMAGE, IMAGE.T[:57, :81].repeat(2, 1)[:57, :81], IMAGE], axis=-1)
-    captured = camera.capture(color)
-    assert captured.estimate.shape == color.shape
-    assert captured.measurements == 3 * 12 * 8 * 11
+    for own_maps in (False, True):
+        camera = AdaptiveCamera(imager, 0.2, mode, own_maps=own_maps)
+        captured = camera.capture(COLOR)
+        assert captured.estimate.shape == COLOR.shape
+        assert captured.measurements == 3 * 12 * 8 * 11
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("own_maps", [False, True])
+@pytest.mark.parametrize("readout", [None, Readout.ranging(8)], ids=["exact", "8 bits"])
+def test_a_file_holds_all_that_the_image_needs(imager, tmp_path, mode, own_maps, readout):
+    camera = AdaptiveCamera(imager, 0.2, mode, own_maps=own_maps)
+    for image in (IMAGE, COLOR):
+        camera.sense(image, readout).save(tmp_path / "y.tsm")
+        again = Measurements.load(tmp_path / "y.tsm")
+        channels = 1 if image.ndim == 2 else 3
+        assert again.taken == channels * 12 * 8 * 11
+        of_channels = image.ndim == 3 and own_maps
+        assert again.counts.shape == ((3, 8, 11) if of_channels else (8, 11))
+        if of_channels and mode in ("closed", "open", "change"):
+            assert (again.counts[0] != again.counts[1]).any()
+        captured = camera.capture(image, readout)
+        assert captured.bits == 8 * again.payload_bytes
+        np.testing.assert_allclose(imager.estimate(again), captured.estimate, atol=1e-2)
+
+
+def test_in_color_the_sum_of_errors_decides(imager):
+    """Three channels that are the same share the map that each would have had."""
+    gray = AdaptiveCamera(imager, 0.2).sense(IMAGE)
+    color = AdaptiveCamera(imager, 0.2).sense(np.stack([IMAGE] * 3, axis=-1))
+    assert np.abs(gray.counts - color.counts).mean() < 0.1
+    other = AdaptiveCamera(imager, 0.2).sense(COLOR)
+    assert np.abs(other.counts - color.counts).mean() > 0.1
+
+
+def test_rounds_and_quality_belong_to_the_closed_loop(imager):
+    for wrong in ({"rounds": 3}, {"psnr": 30.0}):
+        with pytest.raises(TersenseError, match="belong to the mode closed, got open"):
+            AdaptiveCamera(imager, 0.2, "open", **wrong)
+
+
+def test_scores_tell_what_the_camera_expected(imager):
+    camera = AdaptiveCamera(imager, 0.2)
+    score = score_image(camera, "name", IMAGE)
+    assert score.predicted == pytest.approx(camera.captures(IMAGE)[0].predicted_psnr(), abs=1e-3)
+    told = summarize(camera, "set", [score], None)
+    assert told["prediction"]["mean_error"] == pytest.approx(score.predicted - score.psnr)
+    assert told["images"][0]["predicted_psnr"] == pytest.approx(score.predicted)
+    even = score_image(AdaptiveCamera(imager, 0.2, "even"), "name", IMAGE)
+    assert even.predicted is None
+    assert "prediction" not in summarize(camera, "set", [even], None)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -117,3 +159,5 @@ def test_mean_squares_are_of_the_pixels_that_are_there():
     found = mean_squares(values, 8)
     assert found.shape == (3, 2)
     assert found[2, 1] == pytest.approx((values[16:, 8:] ** 2).mean())
+    color = np.stack([values, 2 * values, np.zeros_like(values)], axis=-1)
+    np.testing.assert_allclose(mean_squares(color, 8), found * 5 / 3)

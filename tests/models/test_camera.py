@@ -75,7 +75,7 @@ def test_any_sensing_weights_serve(batch):
     operator = SensingOperator(torch.randn(16, 8, 8), 8)
     network = build_reconstructor("mlp", {"hidden": [8]}, Geometry(8, 8), 16)
     camera = Camera("dense", operator, Normalization(116.0, 68.0), network)
-    estimate, taken, bits = camera.capture(batch[0].numpy().astype(np.uint8))
+    estimate, taken, bits, _ = camera.capture(batch[0].numpy().astype(np.uint8))
     assert estimate.shape == (40, 56)
     assert taken == 16 * 5 * 7
     assert bits == 32 * taken  # real weights give real numbers

@@ -13,9 +13,11 @@ from cameras import ADAPTIVE_ROWS as ROWS
 from cameras import ADAPTIVE_STRIDE as STRIDE
 from cameras import adaptive_imager
 from tersense.errors import TersenseError
+from tersense.measurements.measurements import Measurements
 from tersense.measurements.readout import Readout
 from tersense.models import capture as capturing
 from tersense.models.files import read_model, write_model
+from tersense.sensing.patterns import random_patterns
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +27,8 @@ def imager():
 
 def run(imager, image, rate, rounds=3, readout=None):
     y = imager.sense(image, readout=readout)
-    capture = imager.begin(image.shape, rate, rounds, y.header.readout)
+    color = image.ndim == 3
+    capture = imager.begin(image.shape[:2], rate, rounds, y.header.readout, color=color)
     asked = []
     while (request := capture.next()) is not None:
         asked.append(request)
@@ -43,7 +46,8 @@ def test_a_capture_takes_as_many_measurements_as_the_rate_allows(m, rounds, heig
     image = IMAGE[:height, :width]
     capture, asked, _ = run(imager, image, m / STRIDE**2, rounds)
     assert capture.counts.sum() == sum(map(len, asked)) == m * capture.counts.size
-    assert len(asked) == rounds
+    assert 1 <= len(asked) <= rounds
+    assert all(len(request) > 0 for request in asked)
     assert capture.counts.max() <= ROWS
     assert capture.counts.min() >= 3
     before = np.zeros_like(capture.counts)
@@ -134,6 +138,107 @@ def test_mistakes_of_a_camera_get_one_line_each(imager):
     with pytest.raises(TersenseError, match=r"cannot decide .* train\.allocation=true"):
         plain.begin((40, 40), 0.2)
     assert plain.begin((40, 40), 0.2, rounds=1).next() is not None
+
+
+# What is measured, kept and taken up again
+
+
+@pytest.mark.parametrize("readout", [None, Readout.covering(4000, 6)], ids=["exact", "6 bits"])
+@pytest.mark.parametrize("color", [False, True])
+def test_a_capture_goes_on_from_its_file_as_if_nothing_had_happened(
+    imager, tmp_path, readout, color
+):
+    image = np.stack([IMAGE, IMAGE[::-1], IMAGE], axis=-1) if color else IMAGE
+    whole, asked, y = run(imager, image, 0.2, 4, readout)
+    known = {"history": []}
+    for request in asked:
+        partial = imager.begin(image.shape[:2], 0.2, 4, y.header.readout, color=color)
+        if known["history"]:
+            partial = imager.resume(Measurements.load(tmp_path / "y.tsm"), 0.2, 4, **known)
+        again = partial.next()
+        np.testing.assert_array_equal(again.after, request.after)
+        partial.add(y.values[again.mask])
+        partial.measurements().save(tmp_path / "y.tsm")
+        known = {"history": partial.history}
+    assert partial.next() is None
+    np.testing.assert_array_equal(partial.reconstruct(), whole.reconstruct())
+    np.testing.assert_array_equal(partial.measurements().values, whole.measurements().values)
+    assert Measurements.load(tmp_path / "y.tsm").header.readout == y.header.readout
+
+
+def test_measurements_of_the_first_rows_are_a_beginning(imager):
+    low = imager.at_rate(0.1).sense(IMAGE)
+    capture, y = imager.resume(low, 0.2), imager.sense(IMAGE)
+    assert (capture.counts == low.header.rows).all()
+    while (request := capture.next()) is not None:
+        assert request.before.min() >= low.header.rows
+        capture.add(y.values[request.mask])
+    assert capture.counts.sum() == capture.budget
+    there = np.arange(ROWS)[:, None, None] < capture.counts
+    np.testing.assert_array_equal(capture.measurements().values, np.where(there, y.values, 0))
+
+
+def test_windows_without_any_measurement_get_some_before_anything_is_decided(imager):
+    counts = np.zeros((8, 11), np.int32)
+    counts[2:, 3:] = 9
+    capture = imager.resume(imager.sense(IMAGE, counts=counts), 0.2)
+    request = capture.next()
+    assert request.after.min() >= 3
+    assert (request.after[2:, 3:] >= 9).all()
+
+
+def test_what_cannot_be_taken_up_again_is_refused(imager):
+    y = imager.sense(IMAGE, counts=np.full((8, 11), 9))
+    with pytest.raises(TersenseError, match=r"rate must be at least 0\.1406, what is measured"):
+        imager.resume(y, 0.1)
+    with pytest.raises(TersenseError, match="counts that grow"):
+        imager.resume(y, 0.2, history=[np.full((8, 11), 10)])
+    with pytest.raises(TersenseError, match="counts that grow"):
+        imager.resume(y, 0.2, history=[np.full((8, 12), 3)])
+    other = adaptive_imager()
+    other = type(other)("other", random_patterns(ROWS, 16, 0.2, STRIDE), other.operator.alpha,
+                        116.0, 69.0, other.reconstructor)  # fmt: skip
+    with pytest.raises(TersenseError, match="were taken with patterns"):
+        imager.resume(other.sense(IMAGE), 0.5)
+    color = imager.sense(np.stack([IMAGE] * 3, -1), counts=np.full((3, 8, 11), 9))
+    with pytest.raises(TersenseError, match="must share one map"):
+        imager.resume(color, 0.2)
+    few = imager.at_rate(0.1).sense(IMAGE, bits=6)
+    with pytest.raises(TersenseError, match="a step for each pattern"):
+        imager.resume(few, 0.2)
+
+
+# Until the image is good enough
+
+
+def test_rounds_go_on_until_the_predicted_quality_is_reached(imager):
+    y, taken = imager.sense(IMAGE), []
+    for psnr in (12.0, 13.0, 14.0):
+        capture = imager.begin(IMAGE.shape, 0.5, 8, psnr=psnr)
+        before = []
+        while (request := capture.next()) is not None:
+            if capture.history:
+                before.append(capture.predicted_psnr())
+            capture.add(y.values[request.mask])
+        assert all(value < psnr for value in before)
+        assert len(capture.history) == 8 or capture.predicted_psnr() >= psnr
+        taken.append(int(capture.counts.sum()))
+    assert taken[0] < taken[2]
+
+
+def test_a_quality_out_of_reach_stops_at_the_largest_rate(imager):
+    y, capture = imager.sense(IMAGE), imager.begin(IMAGE.shape, 0.2, 6, psnr=70.0)
+    while (request := capture.next()) is not None:
+        capture.add(y.values[request.mask])
+        assert capture.counts.sum() <= capture.budget
+    assert capture.counts.sum() == capture.budget
+    for wrong in ({"psnr": 100.0}, {"psnr": float("nan")}, {"psnr": 0.0}):
+        with pytest.raises(TersenseError, match="psnr must lie between 5 and 80 dB"):
+            imager.begin(IMAGE.shape, 0.2, **wrong)
+    with pytest.raises(TersenseError, match="rounds must be at least 2"):
+        imager.begin(IMAGE.shape, 0.2, 1, psnr=30.0)
+    with pytest.raises(TersenseError, match="needs measurements"):
+        imager.begin(IMAGE.shape, 0.2).predicted_psnr()
 
 
 def test_a_model_file_keeps_the_predictor(imager, tmp_path):

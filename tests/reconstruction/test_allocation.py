@@ -17,6 +17,13 @@ from tersense.reconstruction.allocation.predictor import (
     pool_features,
     predictor_for,
 )
+from tersense.reconstruction.allocation.quality import (
+    budget_for,
+    cell_pixels,
+    expected_error,
+    from_psnr,
+    to_psnr,
+)
 from tersense.reconstruction.unrolled import UnrolledOptions, UnrolledReconstructor
 from tersense.sensing.geometry import Geometry
 from tersense.sensing.gram import whitening
@@ -234,3 +241,40 @@ def test_a_network_that_cannot_make_use_of_counts_gets_no_predictor():
         predictor_for(network(universal=False), PredictorOptions())
     with pytest.raises(TersenseError, match="a multiple of 4 pixels apart, got 6"):
         predictor_for(network(stride=6), PredictorOptions())
+
+
+# How good the image will be
+
+
+def test_the_expected_error_is_the_mean_over_pixels():
+    levels, pixels = (2, 4, 8), cell_pixels((12, 10), 8)
+    assert pixels.tolist() == [[64, 16], [32, 8]]
+    logs = np.log([[[8.0, 1], [1, 1]], [[4, 1], [1, 1]], [[2, 1], [1, 1]]])
+    counts = np.array([[4, 2], [2, 2]])
+    assert expected_error(logs, levels, counts, pixels) == pytest.approx((64 * 4 + 56) / 120)
+    assert expected_error(logs, levels, counts * 0 + 1, pixels) == pytest.approx(
+        (64 * 8 + 56) / 120
+    )
+
+
+@given(st.floats(0.3, 4.0), st.integers(0, 5))
+def test_the_budget_for_an_error_is_just_enough(wanted, seed):
+    random = np.random.default_rng(seed)
+    levels = count_levels(4, 64)
+    slope, pixels = random.uniform(0.3, 1.5, (3, 4)), cell_pixels((24, 32), 8)
+    logs = random.normal(1, 1, (3, 4)) - slope * np.log(np.array(levels))[:, None, None]
+    counts, largest = np.full((3, 4), 6), 64 * 12
+    found = budget_for(wanted, logs, levels, counts, pixels, largest)
+
+    def promised(budget):
+        return expected_error(logs, levels, allocate(logs, levels, counts, budget), pixels)
+
+    assert counts.sum() <= found <= largest
+    assert found == largest or promised(found) <= wanted
+    if found > counts.sum() + 6:
+        assert promised(found - 6) > wanted
+
+
+def test_a_psnr_is_an_error_and_back():
+    assert to_psnr(from_psnr(31.5)) == pytest.approx(31.5)
+    assert from_psnr(20) == pytest.approx(650.25)

@@ -1,12 +1,19 @@
-"""Commands for images: sense, reconstruct, evaluate, compare."""
+"""Commands for images: sense, reconstruct."""
 
-import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tersense.cli.adaptive import (
+    MapsOption,
+    PsnrOption,
+    RoundsOption,
+    SensorModeOption,
+    choose_adaptive,
+    spread_of,
+)
 from tersense.cli.export import parse_size
 from tersense.cli.options import (
     BitsOption,
@@ -16,7 +23,6 @@ from tersense.cli.options import (
     ForceOption,
     FullScaleOption,
     ImportanceOption,
-    JsonOption,
     ModelOption,
     NoiseOption,
     PhotonsOption,
@@ -27,28 +33,13 @@ from tersense.cli.options import (
     choose_readout,
     load_model,
     out_option,
+    shared_by_processes,
 )
 
 if TYPE_CHECKING:
     from tersense.cli.batch import Task
     from tersense.measurements.measurements import Measurements
-    from tersense.measurements.readout import Readout
     from tersense.models.imager import Imager
-
-_MAX_ROWS = 200  # of a table that a person reads
-
-
-def shared_by_processes(command: Callable[..., None]) -> Callable[..., None]:
-    """Let the processes that torchrun starts share the files of a command."""
-
-    @functools.wraps(command)
-    def run(*arguments: Any, **options: Any) -> None:
-        from tersense.runtime.distributed import process_group
-
-        with process_group():
-            command(*arguments, **options)
-
-    return run
 
 
 @shared_by_processes
@@ -70,6 +61,10 @@ def sense(
     photons: PhotonsOption = 0.0,
     seed: SeedOption = 0,
     depth: DepthOption = None,
+    adaptive: SensorModeOption = None,
+    rounds: RoundsOption = None,
+    quality: PsnrOption = None,
+    maps: MapsOption = None,
     device: DeviceOption = "auto",
 ) -> None:
     """Take the measurements of images, gray or color, of any size.
@@ -82,9 +77,14 @@ def sense(
     Example: tersense sense raw.tif -o raw.tsm --depth 12
 
     Example: tersense sense photo.jpg -m flex --rate 0.1 --importance face.png -o photo.tsm
+
+    Example: tersense sense photo.jpg -m flex --rate 0.1 --adaptive closed --rounds 5 -o photo.tsm
+
+    Example: tersense sense photo.jpg -m flex --psnr 32 --adaptive closed -o photo.tsm
     """
     from tersense.cli.batch import plan_tasks, work_through
     from tersense.cli.console import ProgressDisplay, say
+    from tersense.io.deep import USUAL
     from tersense.io.files import make_folder
     from tersense.io.images import find_images, read_image
     from tersense.runtime.distributed import rank, together
@@ -93,8 +93,12 @@ def sense(
     for task in tasks:
         if task.target.suffix != ".tsm":  # it may be somebody's image or model
             raise typer.BadParameter(f"{task.target}: name a measurement file ending in .tsm")
+    choose = choose_adaptive(adaptive, rate, rounds, quality, maps)
+    if adaptive and (counts or importance):
+        raise typer.BadParameter("--adaptive decides the counts; leave --counts and --importance")
     count = choose_counts(counts, importance, rate)
-    imager = load_model(model, None if importance else rate, device)
+    imager = load_model(model, None if importance or adaptive else rate, device)
+    camera = choose(imager)
     readout = choose_readout(imager, bits, full_scale, noise, photons, seed, depth)
 
     if len(tasks) > 1:
@@ -102,6 +106,8 @@ def sense(
 
     def take(path: Path) -> "Measurements":
         image = read_image(path, depth=depth)
+        if camera:
+            return camera.sense(image, readout, depth or USUAL)
         wanted = count(imager, image.shape)
         return imager.sense(image, readout=readout, depth=depth, counts=wanted)
 
@@ -113,6 +119,7 @@ def sense(
             f"{measurements.per_pixel:.4g} and {measurements.bits_per_pixel:.4g} bits per pixel"
             + ("" if measurements.header.mode == "L" else " of each channel")
             + ("" if readout.exact else f"; {measurements.header.readout}")
+            + (f"; {spread_of(measurements)}" if camera else "")
         )
 
     with ProgressDisplay(quiet=rank() > 0) as display:
@@ -205,149 +212,6 @@ def reconstruct(
     _report_failures(failures, len(tasks))
 
 
-@shared_by_processes
-def evaluate(
-    folder: Annotated[
-        Path,
-        typer.Argument(metavar="DIR", help="Images: a folder, a file, or an HDF5 file of patches."),
-    ],
-    model: ModelOption = "default",
-    rate: RateOption = None,
-    stride: Annotated[
-        int | None,
-        typer.Option(
-            "--stride",
-            metavar="S",
-            help="The paper's protocol: sense overlapping windows every S pixels, average.",
-        ),
-    ] = None,
-    color: Annotated[
-        bool,
-        typer.Option("--color", help="Sense every channel; PSNR over all of them. Default: gray."),
-    ] = False,
-    bits: BitsOption = None,
-    full_scale: FullScaleOption = "auto",
-    noise: NoiseOption = 0.0,
-    photons: PhotonsOption = 0.0,
-    seed: SeedOption = 0,
-    depth: DepthOption = None,
-    json: JsonOption = None,
-    device: DeviceOption = "auto",
-    precision: PrecisionOption = "float32",
-) -> None:
-    """Measure PSNR and SSIM on images, in gray (luma) or in color, or on a file of patches.
-
-    Example: tersense evaluate Set11 -m paper-r25 --stride 2 --json set11.json
-
-    Example: tersense evaluate photo.png --color
-
-    Example: tersense evaluate Set11 -m flex --bits 8 --noise 20
-
-    Example: tersense evaluate patches.h5 -m paper-r25 --json patches.json
-    """
-    from tersense.cli.console import ProgressDisplay
-    from tersense.evaluation.protocols import evaluate_folder
-    from tersense.io.files import require_json_target
-    from tersense.runtime.distributed import first, rank
-
-    if json:
-        require_json_target(json)
-    imager = load_model(model, rate, device, precision)
-    readout = choose_readout(imager, bits, full_scale, noise, photons, seed, depth)
-    with ProgressDisplay(quiet=rank() > 0) as display:
-        result = evaluate_folder(imager, folder, stride, display.track, color, readout, depth)
-    first(lambda: _show_evaluation(result, json, readout, imager.reconstructor.any_count))
-
-
-def _show_evaluation(
-    result: dict[str, Any], json: Path | None, readout: "Readout", told: bool
-) -> None:
-    from tersense.cli.console import say, show_table
-    from tersense.io.files import write_json
-
-    images, spread = result["images"], result["spread"]
-    rows = [_score_row(image["name"], image) for image in images[:_MAX_ROWS]]
-    if len(images) > _MAX_ROWS:
-        rows = [[name, _text(value, 2), "", ""] for name, value in spread["psnr"].items()]
-    seconds = sum(image["seconds"] for image in images) / len(images)
-    rows.append(_score_row("mean", {**result["mean"], "seconds": seconds}))
-    title = f"{result['model']} on {result['data']}, {result['protocol']}"
-    show_table(title, ["image", "PSNR (dB)", "SSIM", "seconds"], rows)
-    per_pixel = result["bits_per_pixel"]
-    say(
-        f"window {result['window']}, stride {result['stride']}: "
-        f"{result['measurements_per_pixel']:.4g} measurements per pixel"
-        + (f", {per_pixel:.4g} bits per pixel; " if per_pixel is not None else "; ")
-        + ("color, PSNR over all channels" if result["color"] else "gray (luma)")
-        + (f", {result['depth']} bits per pixel" if result["depth"] > 8 else "")
-    )
-    if not readout.exact:
-        unaware = "" if told else ", which cannot use it: it believes every value"
-        say(f"readout: {readout}; the error is told to {result['model']}{unaware}")
-    if spread["exact"]:
-        say(
-            f"{spread['exact']} of {len(images)} came back exactly, with infinite PSNR; "
-            f"the mean of the others is {_text(spread['mean_of_others'], 2)} dB"
-        )
-    if len(images) > _MAX_ROWS:
-        say(f"PSNR of {len(images)} images: shares of them, not each; --json has each")
-    if json:
-        write_json(json, result)
-
-
-def compare(
-    image: Annotated[Path, typer.Argument(metavar="IMAGE", help="The image to judge.")],
-    reference: Annotated[Path, typer.Argument(metavar="REFERENCE", help="What it should be.")],
-    out: Annotated[
-        Path | None, out_option("MAP.png", "Also draw the absolute error, with its scale.")
-    ] = None,
-    depth: DepthOption = None,
-    force: ForceOption = False,
-) -> None:
-    """Print PSNR and SSIM of one image against another of the same size.
-
-    Example: tersense compare again.png photo.png -o error.png
-    """
-    from tersense.cli.console import say, show_facts
-    from tersense.evaluation.metrics import psnr, ssim
-    from tersense.io.deep import largest_pixel
-    from tersense.io.figures import draw_strip
-    from tersense.io.files import require_writable_folder
-    from tersense.io.images import read_image, require_image_target, to_screen, write_image
-
-    if out:
-        require_writable_folder(out)
-        if out.exists() and any(out.samefile(path) for path in (image, reference)):
-            raise typer.BadParameter(f"{out} would overwrite what is compared; choose another name")
-        require_image_target(out, force)
-    one, other = (read_image(path, depth=depth) for path in (image, reference))
-    if one.shape != other.shape:
-        raise typer.BadParameter(
-            f"{image} must have the size and colors of {reference}, {_describe(other)}, "
-            f"got {_describe(one)}"
-        )
-    bits = depth or 8
-    error, peak = abs(one.astype(float) - other), largest_pixel(bits)
-    facts = {
-        "image": _describe(one)
-        + (f", {depth} bits per pixel" if depth else "")
-        + (", PSNR over all channels" if one.ndim == 3 else ""),
-        "PSNR": f"{psnr(one, other, peak):.2f} dB",
-        "SSIM": _text(ssim(one, other, peak), 4),
-        "largest error": f"{error.max():.0f} gray levels",
-        "mean absolute error": f"{error.mean():.3f} gray levels",
-    }
-    show_facts(f"{image} against {reference}", facts)
-    if out:
-        shown, original = to_screen(one, bits), to_screen(other, bits)
-        write_image(out, draw_strip(original, [(f"{image.name}, {facts['PSNR']}", shown)]))
-        say(f"Error map: {out}")
-
-
-def _describe(image: Any) -> str:
-    return f"{image.shape[1]}×{image.shape[0]}, {'gray' if image.ndim == 2 else 'color'}"
-
-
 def _choose_reader(
     sources: list[Path], manifest: Path | None, size: str | None, max_pixels: int
 ) -> tuple[Callable[[Path], Any], Callable[[Path], list[Path]]]:
@@ -381,12 +245,3 @@ def _report_failures(failures: dict[Path, str], total: int) -> None:
     if failures:
         first(tell)
         raise typer.Exit(1)
-
-
-def _score_row(name: str, figures: dict[str, Any]) -> list[str]:
-    psnr, ssim, seconds = figures["psnr"], figures["ssim"], figures["seconds"]
-    return [name, _text(psnr, 2), _text(ssim, 4), _text(seconds, 3)]
-
-
-def _text(value: float | None, digits: int) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"

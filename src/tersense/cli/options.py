@@ -1,5 +1,6 @@
 """Options that several commands have, and the model that they name."""
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -212,3 +213,16 @@ def load_model(
 
     imager = load(model, device, precision)
     return imager if rate is None else imager.at_rate(rate)
+
+
+def shared_by_processes(command: Callable[..., None]) -> Callable[..., None]:
+    """Let the processes that torchrun starts share the files of a command."""
+
+    @functools.wraps(command)
+    def run(*arguments: Any, **options: Any) -> None:
+        from tersense.runtime.distributed import process_group
+
+        with process_group():
+            command(*arguments, **options)
+
+    return run

@@ -14,8 +14,10 @@ import typer
 from tersense import __version__
 from tersense.cli.bench import bench_app
 from tersense.cli.console import complain, say
+from tersense.cli.evaluation import compare, evaluate
 from tersense.cli.export import export_app
-from tersense.cli.images import compare, evaluate, reconstruct, sense
+from tersense.cli.images import reconstruct, sense
+from tersense.cli.plan import plan
 from tersense.cli.plot import plot_app
 from tersense.cli.show import demo, info, models, serve
 from tersense.cli.training import reproduce, train
@@ -67,6 +69,7 @@ app.command()(sense)
 app.command()(reconstruct)
 app.command()(evaluate)
 app.command()(compare)
+app.command()(plan)
 app.command()(train)
 app.command()(reproduce)
 app.command("app")(serve)

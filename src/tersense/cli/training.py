@@ -52,12 +52,13 @@ def reproduce(
             "sda",
             "ablations",
             "readouts",
+            "adaptive",
             "claims",
         ],
         typer.Argument(
             metavar="TABLE",
-            help="rates, sparsity, as-published, frozen, comparison, sda, ablations, readouts or "
-            "claims.",
+            help="rates, sparsity, as-published, frozen, comparison, sda, ablations, readouts, "
+            "adaptive or claims.",
         ),
     ],
     train_folder: Annotated[
@@ -90,7 +91,7 @@ def reproduce(
     cameras: Annotated[
         list[str] | None,
         typer.Option(
-            "--model", "-m", metavar="MODEL", help="To measure in readouts; may be repeated."
+            "--model", "-m", metavar="MODEL", help="To measure; repeatable (readouts, adaptive)."
         ),
     ] = None,
     seed: Annotated[
@@ -106,14 +107,16 @@ def reproduce(
 
     What is done already is not done again; an interrupted training goes on. `readouts` trains
     nothing: it measures models under noise and few bits, beside linear estimates with the same
-    patterns. `claims` runs nothing: it tells which of the paper's claims hold by the results below
-    --out.
+    patterns. `adaptive` trains nothing either: it compares ways to spend the same measurements.
+    `claims` runs nothing: it tells which of the paper's claims hold by the results below --out.
 
     Example: tersense reproduce rates --train photos --test Set11 --test BSD68 --parallel 4
 
     Example: tersense reproduce comparison --train photos --test Set11 --only tv-5 --protocol own
 
     Example: tersense reproduce readouts --test Set11 -m flex -m block-r25
+
+    Example: tersense reproduce adaptive --test Set11 -m flex --only closed-3 --only oracle
 
     Example: tersense reproduce claims -o runs/reproduce
     """
@@ -126,13 +129,16 @@ def reproduce(
 
     if min(epochs, parallel, stride) < 1 or not 0 <= seconds < math.inf:
         raise typer.BadParameter("--epochs, --parallel and --stride are at least 1, --seconds 0")
-    if cameras and table != "readouts":
-        raise typer.BadParameter(f"--model is for the table readouts; {table} trains its own")
+    if cameras and table not in ("readouts", "adaptive"):
+        raise typer.BadParameter(
+            f"--model is for the tables readouts and adaptive; {table} trains its own"
+        )
     if table == "claims":
         _judge_claims(out, seed)
         return
-    if table == "readouts":
-        _measure_readouts(out, test_folders or [], cameras or ["default"], quick, device)
+    if table in ("readouts", "adaptive"):
+        models = cameras or ["default" if table == "readouts" else "flex"]
+        _measure_models(table, out, test_folders or [], models, only or [], quick, device)
         return
     if train_folder is None or not test_folders:
         raise typer.BadParameter(f"{table} needs --train DIR and --test DIR")
@@ -165,21 +171,33 @@ def reproduce(
     say(f"{plot} shows it{learned}")
 
 
-def _measure_readouts(
-    out: Path, tests: list[Path], models: list[str], quick: bool, device: Device
+def _measure_models(
+    table: str,
+    out: Path,
+    tests: list[Path],
+    models: list[str],
+    only: list[str],
+    quick: bool,
+    device: Device,
 ) -> None:
-    """Measure models under every readout; print and write the table."""
+    """Measure models under every readout, or in every adaptive way; print and write the table."""
     from tersense.cli.console import say
+    from tersense.experiments.adaptive import adaptive_to_markdown, run_adaptive
     from tersense.experiments.readouts import readouts_to_markdown, run_readouts
     from tersense.io.files import make_folder
     from tersense.models.zoo import load
 
     if not tests:
-        raise typer.BadParameter("readouts needs --test DIR")
+        raise typer.BadParameter(f"{table} needs --test DIR")
     imagers = [load(model, device) for model in models]
-    result = run_readouts(imagers, tests, quick, say)
+    if table == "readouts":
+        result = run_readouts(imagers, tests, quick, say)
+        text = readouts_to_markdown(result)
+    else:
+        result = run_adaptive(imagers, tests, only, quick, say)
+        text = adaptive_to_markdown(result)
     make_folder(out)
-    _write_table(out / "readouts", result, readouts_to_markdown(result))
+    _write_table(out / table, result, text)
 
 
 def _judge_claims(out: Path, seed: int) -> None:

@@ -17,7 +17,7 @@ from tersense.reconstruction.allocation import allocate, spread_evenly
 
 Counts = NDArray[np.int64]
 Estimate = NDArray[np.floating]
-Reconstruct = Callable[[Counts], Estimate]  # from counts (h, w) to the image (H, W)
+Reconstruct = Callable[[Counts], Estimate]  # from counts (h, w) to the image (H, W) or (H, W, 3)
 
 _START = 0.02  # measurements per pixel
 _LEAST = 1e-3  # squared error, in pixel values
@@ -68,7 +68,7 @@ def oracle_counts(
 
     Args:
         reconstruct: The camera on this image.
-        image: (H, W), the truth.
+        image: (H, W) or (H, W, 3), the truth.
         stride: S.
         levels: Counts at which the errors are looked up.
         budget: Of all windows together.
@@ -81,12 +81,18 @@ def oracle_counts(
 
 
 def mean_squares(values: NDArray[np.floating], stride: int) -> NDArray[np.float64]:
-    """Return the mean square (h, w) of values (H, W) over each S×S cell, as far as it is there."""
-    starts = [np.arange(0, side, stride) for side in values.shape]
-    sums = np.add.reduceat(np.square(values, dtype=np.float64), starts[0], axis=0)
-    sums = np.add.reduceat(sums, starts[1], axis=1)
+    """Return the mean square (h, w) of values over each S×S cell, as far as it is there.
+
+    Args:
+        values: (H, W), or (H, W, 3), whose channels are averaged.
+        stride: S.
+    """
+    squares = np.square(values, dtype=np.float64)
+    squares = squares.mean(axis=-1) if squares.ndim == 3 else squares
+    starts = [np.arange(0, side, stride) for side in squares.shape]
+    sums = np.add.reduceat(np.add.reduceat(squares, starts[0], axis=0), starts[1], axis=1)
     sides = [
-        np.diff(np.append(begin, side)) for begin, side in zip(starts, values.shape, strict=True)
+        np.diff(np.append(begin, side)) for begin, side in zip(starts, squares.shape, strict=True)
     ]
     means: NDArray[np.float64] = sums / np.outer(*sides)
     return means

@@ -43,6 +43,7 @@ class Captured(NamedTuple):
     estimate: NDArray[Any]  # (H, W) or (H, W, 3), neither rounded nor clipped
     measurements: int
     bits: int  # of all measurements together, as a file keeps them
+    predicted: float | None = None  # PSNR that an adaptive camera expects, in dB
 
 
 class CameraLike(Protocol):
@@ -91,6 +92,7 @@ class Score:
     measurements: int
     bits: int | None  # None where nobody would store them
     pixels: int
+    predicted: float | None = None  # PSNR that the camera itself expected
 
 
 def score_image(
@@ -103,15 +105,15 @@ def score_image(
 ) -> Score:
     """Sense and reconstruct one gray image (H, W) and compare; see `evaluate_folder`."""
     began, peak = time.perf_counter(), largest_pixel(depth)
-    bits = None
+    bits = predicted = None
     if stride is None:
-        estimate, taken, bits = camera.capture(image, readout, depth)
+        estimate, taken, bits, predicted = Captured(*camera.capture(image, readout, depth))
         estimate = np.clip(estimate, 0, peak)
     else:
         estimate, taken = reconstruct_overlapping(camera, image, stride, depth)
     seconds = time.perf_counter() - began
     figures = psnr(estimate, image, peak), ssim(estimate, image, peak)
-    return Score(name, *figures, seconds, taken, bits, image.size)
+    return Score(name, *figures, seconds, taken, bits, image.size, predicted)
 
 
 @torch.inference_mode()
@@ -241,11 +243,7 @@ def summarize(
     """Put scores into the form of `evaluate --json`."""
     taken, pixels = sum(s.measurements for s in scores), sum(s.pixels for s in scores)
     bits = [s.bits for s in scores if s.bits is not None]
-    images = [
-        {key: _plain(value) for key, value in asdict(score).items()
-         if key in ("name", "psnr", "ssim", "seconds")}
-        for score in scores
-    ]  # fmt: skip
+    images = [_plain_score(score) for score in scores]
     return {
         "model": camera.name,
         "data": data,
@@ -263,7 +261,33 @@ def summarize(
             "ssim": _plain(np.mean([s.ssim for s in scores])),
         },
         "spread": _spread([s.psnr for s in scores]),
+        **_prediction(scores),
         "images": images,
+    }
+
+
+def _plain_score(score: Score) -> dict[str, Any]:
+    """Return what is told of one image."""
+    every = asdict(score)
+    plain = {key: _plain(every[key]) for key in ("name", "psnr", "ssim", "seconds")}
+    if score.predicted is not None:
+        plain["predicted_psnr"] = _plain(score.predicted)
+        plain["measurements_per_pixel"] = score.measurements / score.pixels
+    return plain
+
+
+def _prediction(scores: list[Score]) -> dict[str, Any]:
+    """Tell how far predicted PSNR was from the truth, in dB, where all images have one."""
+    apart = [s.predicted - s.psnr for s in scores
+             if s.predicted is not None and math.isfinite(s.psnr)]  # fmt: skip
+    if not apart or len(apart) < len(scores):
+        return {}
+    return {
+        "prediction": {
+            "mean_error": float(np.mean(apart)),
+            "mean_absolute_error": float(np.mean(np.abs(apart))),
+            "largest_error": float(max(apart, key=abs)),
+        }
     }
 
 

@@ -153,15 +153,18 @@ class Plan:
 
     def frames(self, phi: NDArray[np.int8]) -> Iterator[Frame]:
         """Show the patterns (m, B, B): yield the lit mirrors of one exposure after the other."""
-        top, left = self.origin
         for group in self.sets:
             for pattern in phi:
                 for sign in (1, -1):
-                    lit = self._tiled(group, pattern == sign)
-                    upscaled = lit.repeat(self.scale, axis=0).repeat(self.scale, axis=1)
-                    frame = np.zeros((self.mirrors_down, self.mirrors_across), np.bool_)
-                    frame[top:, left:][: upscaled.shape[0], : upscaled.shape[1]] = upscaled
-                    yield frame
+                    yield self.on_mirrors(self._tiled(group, pattern == sign))
+
+    def on_mirrors(self, lit: Frame) -> Frame:
+        """Return the mirrors that show an image (H, W) of pixels that are lit or not."""
+        top, left = self.origin
+        upscaled = lit.repeat(self.scale, axis=0).repeat(self.scale, axis=1)
+        frame = np.zeros((self.mirrors_down, self.mirrors_across), np.bool_)
+        frame[top:, left:][: upscaled.shape[0], : upscaled.shape[1]] = upscaled
+        return frame
 
     def _tiled(self, group: WindowSet, lit: Frame) -> Frame:
         """Show a pattern in all windows of a set: (H, W), cut off where the image ends."""

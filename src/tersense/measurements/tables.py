@@ -113,7 +113,7 @@ def read_measured(
     try:
         about = Manifest.read(manifest, check_files=False)
         layout = _read_layout(Path(manifest))
-        numbers, own_size = _read_table(Path(table))
+        numbers, own_size = read_table(Path(table))
         return _interpret(numbers, about, layout, size or own_size)
     except ValueError as error:
         message = one_line(error)
@@ -131,7 +131,7 @@ def _read_layout(path: Path) -> TableLayout:
     return build("measured", TableLayout, content)
 
 
-def _read_table(path: Path) -> tuple[Values, tuple[int, int] | None]:
+def read_table(path: Path) -> tuple[Values, tuple[int, int] | None]:
     """Return the numbers of a table, and the image's size if the table tells it."""
     try:
         if path.suffix.lower() == ".npy":

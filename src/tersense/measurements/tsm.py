@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
+from tersense.errors import TersenseError
 from tersense.io.deep import DEEPEST, USUAL, largest_pixel
 from tersense.io.schema import at_least, at_most, build, validate
 from tersense.measurements.counts import (
@@ -35,6 +36,7 @@ from tersense.measurements.counts import (
 from tersense.measurements.packing import pack, packed_size, unpack
 from tersense.measurements.readout import Readout
 from tersense.sensing.geometry import Geometry
+from tersense.sensing.patterns import Patterns
 
 VERSION = 2  # the newest that is read
 PACKED = 2  # the first format that packs codes
@@ -109,6 +111,21 @@ class Header:
     def largest_pixel(self) -> int:
         """The largest value that a pixel can have."""
         return largest_pixel(self.depth)
+
+    def require_taken_with(self, patterns: Patterns, name: str) -> None:
+        """Refuse measurements that another camera has taken than `name`, which has these."""
+        if self.phi != patterns.hash:
+            raise TersenseError(
+                f"these measurements were taken with patterns {self.phi[:12]}…, but "
+                f"{name} has {patterns.hash[:12]}…; use the model that sensed them "
+                "(`tersense info` names it where it is built in)"
+            )
+        if (self.window, self.stride) != (patterns.window, patterns.stride):
+            raise TersenseError(
+                f"these measurements have window {self.window} and stride {self.stride}, but "
+                f"{name} has {patterns.window} and {patterns.stride}; use the model that sensed "
+                "them"
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the header as the file keeps it, all in one flat table."""

@@ -4,7 +4,9 @@ The image is known here, so that all rows are sensed at once; the decision sees 
 lets it see. See `capture` for cameras that really measure in rounds.
 """
 
-from typing import Literal
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,7 +17,8 @@ from tersense.errors import TersenseError
 from tersense.evaluation.adaptive import counts_by_change, oracle_counts
 from tersense.evaluation.protocols import Captured
 from tersense.io.deep import USUAL, largest_pixel
-from tersense.io.images import ImageArray, to_planes
+from tersense.io.images import ImageArray
+from tersense.measurements.measurements import Measurements
 from tersense.measurements.readout import Readout
 from tersense.models.capture import Capture
 from tersense.models.imager import Imager
@@ -26,6 +29,9 @@ from tersense.sensing.patterns import rows_for_rate
 Mode = Literal["closed", "open", "encoder", "change", "oracle", "even"]
 Counts = NDArray[np.int64]
 
+USUAL_ROUNDS = 3
+ROUNDS_TO_QUALITY = 8  # at most, unless said otherwise
+
 
 class AdaptiveCamera:
     """Spend a budget in one of several ways; what is evaluated (`evaluation.CameraLike`).
@@ -33,22 +39,36 @@ class AdaptiveCamera:
     Args:
         imager: With a universal network, and for closed, open and encoder with what was trained for
             adaptive sensing.
-        rate: Measurements per pixel, on average.
+        rate: Measurements per pixel, on average; with `psnr` at most.
         mode: closed (rounds, decided by the network's predictor), open (one decision of the sensor
             at half of the budget), encoder (a decision of the sensor that knows all sums), change
             (the rule of SIB-ACS), oracle (by the true errors) or even.
-        rounds: Of the closed loop.
+        rounds: Of the closed loop; 3 where not given, with `psnr` at most 8.
+        psnr: Of the closed loop: measure until the predicted PSNR is as high.
+        own_maps: In color, let each channel have counts of its own, a third of the budget each;
+            otherwise they share one map.
     """
 
-    def __init__(self, imager: Imager, rate: float, mode: Mode = "closed", rounds: int = 3) -> None:
+    def __init__(
+        self,
+        imager: Imager,
+        rate: float,
+        mode: Mode = "closed",
+        rounds: int | None = None,
+        psnr: float | None = None,
+        own_maps: bool = False,
+    ) -> None:
         if mode in ("open", "encoder") and imager.camera.decision is None:
             raise TersenseError(
                 f"{imager.name} has no decision for sensors; train it with train.allocation=true"
             )
-        self.imager, self.mode = imager, mode
-        self.rounds = rounds if mode == "closed" else 1
+        if mode != "closed" and (rounds, psnr) != (None, None):
+            raise TersenseError(f"rounds and psnr belong to the mode closed, got {mode}")
+        self.imager, self.mode, self.psnr, self.own_maps = imager, mode, psnr, own_maps
+        usual = USUAL_ROUNDS if psnr is None else ROUNDS_TO_QUALITY
+        self.rounds = 1 if mode != "closed" else usual if rounds is None else rounds
         self.mean_rows = rows_for_rate(rate, imager.geometry.stride)
-        imager.begin((1, 1), rate, self.rounds)  # refuses what cannot be
+        imager.begin((1, 1), rate, self.rounds, psnr=psnr)  # refuses what cannot be
 
     @property
     def name(self) -> str:
@@ -75,23 +95,44 @@ class AdaptiveCamera:
         """Where it computes."""
         return self.imager.device
 
+    def describe(self) -> dict[str, Any]:
+        """Return how it decides, ready for JSON."""
+        closed = {"rounds": self.rounds, "psnr": self.psnr} if self.mode == "closed" else {}
+        return {"mode": self.mode, **closed, "own_maps": self.own_maps}
+
+    def sense(
+        self, image: ImageArray, readout: Readout | None = None, depth: int = USUAL
+    ) -> Measurements:
+        """Sense and decide: return the measurements of one image, with their counts."""
+        return _joined([c.measurements() for c in self.captures(image, readout, depth)])
+
     def capture(
         self, image: ImageArray, readout: Readout | None = None, depth: int = USUAL
     ) -> Captured:
-        """Sense, decide and reconstruct one image, each channel with a budget of its own."""
+        """Sense, decide and reconstruct one image."""
+        captures = self.captures(image, readout, depth)
+        y = _joined([capture.measurements() for capture in captures])
+        predicted = None
+        if self.rounds > 1:  # looks at the image, which need not be reconstructed again then
+            errors = [10 ** (-capture.predicted_psnr() / 10) for capture in captures]
+            predicted = -10 * float(np.log10(np.mean(errors)))
+        estimates = [capture.estimate() for capture in captures]
+        estimate = estimates[0] if len(estimates) == 1 else np.stack(estimates, axis=-1)
+        return Captured(estimate, y.taken, 8 * y.payload_bytes, predicted)
+
+    def captures(
+        self, image: ImageArray, readout: Readout | None = None, depth: int = USUAL
+    ) -> list[Capture]:
+        """Return the finished capture of an image; of each channel, where maps are their own."""
         y = self.imager.sense(image, readout=readout, depth=depth)
-        scale = 255 / largest_pixel(depth)
-        known = y.header.readout.scaled(scale)
-        planes = [
-            self._capture_plane(values, plane * scale, known)
-            for values, plane in zip(
-                y.values.reshape(-1, *y.values.shape[-3:]), to_planes(image), strict=True
-            )
+        known = y.header.readout
+        if image.ndim == 2 or not self.own_maps:
+            return [self._captured(y.values, image, known, depth)]
+        planes = (np.ascontiguousarray(image[..., channel]) for channel in range(3))
+        return [
+            self._captured(values, plane, known, depth)
+            for values, plane in zip(y.values, planes, strict=True)
         ]
-        estimate = np.stack([plane / scale for plane, _ in planes], axis=-1)
-        taken = sum(int(counts.sum()) for _, counts in planes)
-        size = 8 * np.min_scalar_type(-int(np.abs(y.values).max(initial=0)) - 1).itemsize
-        return Captured(estimate[..., 0] if image.ndim == 2 else estimate, taken, size * taken)
 
     def measure(self, x: Tensor) -> Tensor:
         """Sense raw pixels (N, H, W) with all rows."""
@@ -101,44 +142,61 @@ class AdaptiveCamera:
         """Reconstruct from all rows."""
         return self.imager.reconstruct_batch(y, size)
 
-    def _capture_plane(
-        self, values: NDArray[np.integer], pixels: NDArray[np.floating], readout: Readout
-    ) -> tuple[NDArray[np.float32], Counts]:
-        """Return the estimate (H, W) of one channel and its counts."""
-        capture = self._begin(pixels.shape, readout)
+    def _captured(
+        self, values: NDArray[np.integer], image: ImageArray, readout: Readout, depth: int
+    ) -> Capture:
+        scale = 255 / largest_pixel(depth)
+
+        def begin(rate: float) -> Capture:
+            return self.imager.begin(
+                (image.shape[0], image.shape[1]), rate, self.rounds, readout,
+                color=image.ndim == 3, depth=depth, psnr=self.psnr,
+            )  # fmt: skip
+
+        def reconstruct(counts: Counts) -> NDArray[np.float32]:
+            trial = begin(self.imager.rate)  # the oracle tries counts beyond the budget
+            trial.take(counts, values)
+            return trial.estimate() * np.float32(scale)
+
+        capture = begin(self.rate)
+        budget, grid, levels = capture.budget, capture.counts.shape, self._levels
         if self.mode == "closed":
             while (request := capture.next()) is not None:
                 capture.add(values[request.mask])
-        else:
-            capture.take(self._decide(values, pixels, readout), values)
-        return capture.estimate(), capture.counts
-
-    def _begin(self, size: tuple[int, ...], readout: Readout) -> Capture:
-        height, width = size
-        return self.imager.begin((height, width), self.rate, self.rounds, readout)
-
-    def _decide(
-        self, values: NDArray[np.integer], pixels: NDArray[np.floating], readout: Readout
-    ) -> Counts:
-        """Return the counts (h, w) of one channel."""
-        grid, stride = values.shape[-2:], self.geometry.stride
-        budget = self.mean_rows * grid[0] * grid[1]
-        levels = predictor_for(self.imager.reconstructor, PredictorOptions(1)).levels
-        decision = self.imager.camera.decision
-        if decision is not None and self.mode in ("open", "encoder"):
-            known = max(levels[0], self.mean_rows // 2) if self.mode == "open" else None
-            exact = np.rint(values * readout.unit).astype(np.int64)  # codes stand for whole sums
-            return decision.decide(exact, budget, known)
-
-        def reconstruct(counts: Counts) -> NDArray[np.float32]:
-            capture = self._begin(pixels.shape, readout)
-            capture.take(counts, values)
-            return capture.estimate()
-
-        if self.mode == "change":
-            return counts_by_change(
-                reconstruct, (grid[0], grid[1]), stride, self.imager.rows, budget
+            return capture
+        if self.mode in ("open", "encoder"):
+            counts = self._decide(values * (readout.unit * scale), budget)
+        elif self.mode == "change":
+            size = grid[0], grid[1]
+            counts = counts_by_change(
+                reconstruct, size, self.geometry.stride, self.imager.rows, budget
             )
-        if self.mode == "oracle":
-            return oracle_counts(reconstruct, pixels, stride, levels, budget)
-        return np.full(grid, self.mean_rows, np.int64)
+        elif self.mode == "oracle":
+            stride = self.geometry.stride
+            counts = oracle_counts(reconstruct, image * scale, stride, levels, budget)
+        else:
+            counts = np.full(grid, self.mean_rows, np.int64)
+        capture.take(counts, values)
+        return capture
+
+    @property
+    def _levels(self) -> tuple[int, ...]:
+        return predictor_for(self.imager.reconstructor, PredictorOptions(1)).levels
+
+    def _decide(self, sums: NDArray[Any], budget: int) -> Counts:
+        """Return the counts (h, w) that the sensor decides on; in color by the mean of channels."""
+        decision = self.imager.camera.decision
+        assert decision is not None
+        gray = sums.mean(axis=0) if sums.ndim == 4 else sums
+        known = max(self._levels[0], self.mean_rows // 2) if self.mode == "open" else None
+        # Codes of a converter stand for whole sums.
+        return decision.decide(np.rint(gray).astype(np.int64), budget, known)
+
+
+def _joined(channels: Sequence[Measurements]) -> Measurements:
+    """Return the measurements of a color image, given those of its channels; of one, itself."""
+    if len(channels) == 1:
+        return channels[0]
+    values = np.stack([y.values for y in channels])
+    counts = np.stack([y.counts for y in channels if y.counts is not None])
+    return Measurements(values, replace(channels[0].header, mode="RGB"), counts)

@@ -4,14 +4,19 @@
     while (request := capture.next()) is not None:
         capture.add(my_camera.measure(request))     # request.mask says which rows of which windows
     image = capture.reconstruct()
+    capture.measurements().save("photo.tsm")
 
 The first round takes the same number of rows in every window. Before each further round the
 network reconstructs what there is, the predictor says what error every window would have with more
 rows, and the next share of the budget goes where that error falls most. The budget is never
-exceeded.
+exceeded. Where a quality is asked for instead (`psnr`), the budget is its limit: rounds go on until
+the predicted error is that low.
+
+The channels of a color image share one map of counts, by the sum of their predicted errors.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,57 +25,49 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tersense.errors import TersenseError
-from tersense.io.images import ImageArray, to_pixels
+from tersense.io.deep import USUAL, largest_pixel
+from tersense.io.images import ImageArray, from_planes, to_pixels
+from tersense.measurements.measurements import Measurements
 from tersense.measurements.readout import Readout
+from tersense.measurements.rounds import Request
+from tersense.measurements.tsm import PACKED, Header
 from tersense.models.camera import Camera
 from tersense.reconstruction.allocation import Evidence, allocate, spread_evenly
 from tersense.reconstruction.allocation.predictor import pool_features
+from tersense.reconstruction.allocation.quality import (
+    cell_pixels,
+    expected_error,
+    from_psnr,
+    next_budget,
+    to_psnr,
+)
 from tersense.sensing.geometry import cut_tiles
-from tersense.sensing.patterns import rows_for_rate
+from tersense.sensing.patterns import Patterns, rows_for_rate
 
 Counts = NDArray[np.int64]
 
 TILE_PIXELS = 2**20
 _FIRST_SHARE = 0.4  # of the budget, measured evenly
 _FIRST_LOOK = 0.72  # of the first round's rows; how well they predict the others tells most
-
-
-@dataclass(frozen=True, eq=False)
-class Request:
-    """What to measure next.
-
-    Args:
-        before: (h, w), rows that each window has been measured with.
-        after: (h, w), rows that it shall have; nowhere fewer.
-        rows: m, all that there are.
-    """
-
-    before: Counts
-    after: Counts
-    rows: int
-
-    @property
-    def mask(self) -> NDArray[np.bool_]:
-        """Which rows of which windows are asked for, (m, h, w): `y[mask]` is what `add` takes."""
-        row = np.arange(self.rows)[:, None, None]
-        wanted: NDArray[np.bool_] = (row >= self.before) & (row < self.after)
-        return wanted
-
-    def __len__(self) -> int:
-        return int((self.after - self.before).sum())
+_FIRST_RATE = 0.04  # where a quality is asked for, and nothing is known yet
+_LOWEST_PSNR, _HIGHEST_PSNR = 5, 80
 
 
 class Capture:
-    """One gray image, measured in rounds.
+    """One image, measured in rounds.
 
     Args:
         camera: With a universal network and its predictor.
         size: (H, W) of the image.
         rate: Measurements per pixel, on average: as many in all as an even camera of that rate.
-        rounds: How often it is decided what to measure; 1 measures evenly.
+        rounds: How often it is decided what to measure, at most; 1 measures evenly.
         readout: What the values have gone through; exact integers where not given.
+        color: Whether there are three channels. Each has the budget of a gray image.
+        depth: Bits per pixel.
+        psnr: Stop when the predicted PSNR is as high, in dB; the rate is the limit then.
 
-    `counts` (h, w) is what each window has been measured with, `budget` the measurements in all.
+    `counts` (h, w) is what each window has been measured with, `history` what it was after each
+    round, and `budget` the measurements in all, of one channel.
     """
 
     def __init__(
@@ -80,63 +77,149 @@ class Capture:
         rate: float,
         rounds: int = 3,
         readout: Readout | None = None,
+        color: bool = False,
+        depth: int = USUAL,
+        psnr: float | None = None,
     ) -> None:
-        network, self._stride = camera.reconstructor, camera.geometry.stride
-        if rounds < 1:
-            raise TersenseError(f"rounds must be at least 1, got {rounds}")
-        if min(size) < 1:
-            raise TersenseError(f"an image must have at least one pixel, got {size}")
-        if rounds > 1 and camera.predictor is None:
+        self._stride = camera.geometry.stride
+        _require_sense(camera, size, rounds, psnr)
+        lowest = max(1, rows_for_rate(camera.reconstructor.lowest_rate, self._stride))
+        mean, m = rows_for_rate(rate, self._stride), camera.rows
+        if not lowest <= mean <= m:
             raise TersenseError(
-                f"{camera.name} cannot decide where to measure; train it with "
-                "train.allocation=true, or measure in 1 round"
-            )
-        lowest, m = rows_for_rate(network.lowest_rate, self._stride), camera.rows
-        mean = rows_for_rate(rate, self._stride)
-        if not max(1, lowest) <= mean <= m:
-            raise TersenseError(
-                f"rate must lie between {max(1, lowest) / self._stride**2:.3g} and "
+                f"rate must lie between {lowest / self._stride**2:.3g} and "
                 f"{m / self._stride**2:.3g}, got {rate:g}"
             )
-        self.camera, self.size, self.rounds, self.readout = camera, size, rounds, readout
-        self._lowest = max(1, lowest)
+        self.camera, self.size, self.rounds = camera, size, rounds
+        self.color, self.depth, self.psnr = color, depth, psnr
+        self.readout = readout or Readout()
+        self._lowest, self._pixels = lowest, cell_pixels(size, self._stride)
         grid = camera.geometry.grid(*size)
         self.counts: Counts = np.zeros(grid, np.int64)
         self.budget = mean * self.counts.size
-        self._values = np.zeros((m, *grid), np.float32)
+        self.history: list[Counts] = []
+        self._values = np.zeros((3 if color else 1, m, *grid))  # as they were given
         self._request: Request | None = None
-        self._round = 0
         self._ones = camera.operator.sense_ones(size)
         self._evidence: Evidence | None = None
+        self._seen = 0  # rounds that the evidence knows
         self._image: Tensor | None = None  # normalized, of all that is measured
+        self._ended = False
+
+    @classmethod
+    def resumed(
+        cls,
+        camera: Camera,
+        measurements: Measurements,
+        rate: float,
+        rounds: int = 3,
+        history: Sequence[Counts] = (),
+        psnr: float | None = None,
+    ) -> "Capture":
+        """Return a capture that goes on with what was measured before.
+
+        Args:
+            camera: That took the measurements, or whose first rows did.
+            measurements: So far.
+            rate: As above, those taken included.
+            rounds: As above, those of the history included.
+            history: Counts (h, w) after each round. Where it is not known, all that was measured
+                counts as one.
+            psnr: As above.
+        """
+        header = measurements.header
+        size, color = (header.height, header.width), header.mode == "RGB"
+        made = cls(camera, size, rate, rounds, header.readout, color, header.depth, psnr)
+        header.require_taken_with(made.patterns.first(min(header.rows, camera.rows)), camera.name)
+        if header.rows < camera.rows and header.readout.steps:
+            raise TersenseError("a step for each pattern must be that of all patterns to go on")
+        given = measurements.counts
+        latest = np.full(made.counts.shape, header.rows) if given is None else given
+        if latest.ndim == 3:
+            raise TersenseError("the channels must share one map of counts to go on; got three")
+        before = made.counts
+        for after in (np.asarray(counts, np.int64) for counts in (*history, latest)):
+            if after.shape != before.shape or (after < before).any():
+                raise TersenseError("the history of a capture must be counts that grow")
+            if (after > before).any():
+                made.history.append(after)
+            before = after
+        if before.sum() > made.budget:
+            raise TersenseError(
+                f"rate must be at least {before.mean() / made._stride**2:.4g}, what is measured "
+                f"already, got {rate:g}"
+            )
+        made.counts = before
+        made._values[:, : header.rows] = measurements.values.reshape(-1, *header.shape[-3:])
+        return made
+
+    @cached_property
+    def patterns(self) -> Patterns:
+        """Φ, as integers."""
+        return Patterns(self.camera.operator.phi.cpu().numpy().astype(np.int8), self._stride)
+
+    @property
+    def request(self) -> Request | None:
+        """What is asked for and not yet measured."""
+        return self._request
 
     def next(self) -> Request | None:
-        """Decide what to measure next; None when the budget is spent."""
+        """Decide what to measure next; None when the budget is spent, or the quality reached."""
         if self._request is not None:
             raise TersenseError("the last request is still open; add its values first")
-        if self._round == self.rounds:
+        if self._ended or len(self.history) >= self.rounds or self.counts.sum() >= self.budget:
             return None
         after = self._decide()
-        self._round += 1
-        self._request = Request(self.counts, after, self.camera.rows)
-        return self._request
+        if (after == self.counts).all():
+            self._ended = True
+            return None
+        return self.ask(after)
 
     def _decide(self) -> Counts:
         """Return the counts after the next round."""
         if self.rounds == 1:
             return spread_evenly(self.counts, self.budget, self.camera.rows)
-        share = _FIRST_SHARE + (1 - _FIRST_SHARE) * self._round / (self.rounds - 1)
-        budget = self.budget if share == 1 else int(share * self.budget)
-        if self._round == 0:
-            even = max(self._lowest, budget // self.counts.size)
-            return np.full_like(self.counts, even)
+        budget = self._share()
+        if self.counts.min() < self._lowest:  # there is nothing to decide by
+            even = budget // self.counts.size
+            if self.psnr is not None:
+                even = min(
+                    self.budget // self.counts.size, rows_for_rate(_FIRST_RATE, self._stride)
+                )
+            return np.maximum(self.counts, max(self._lowest, even))
+        log_errors, levels = self._predict()
+        if self.psnr is not None:
+            wanted = from_psnr(self.psnr) / self.camera.normalization.std**2
+            last = len(self.history) + 1 == self.rounds
+            budget = next_budget(
+                wanted, log_errors, levels, self.counts, self._pixels, self.budget, last
+            )
+        return allocate(log_errors, levels, self.counts, budget)
+
+    def _share(self) -> int:
+        """Return the budget of the next round, beyond what is measured."""
+        for done in range(len(self.history), self.rounds - 1):
+            share = _FIRST_SHARE + (1 - _FIRST_SHARE) * done / (self.rounds - 1)
+            if (budget := int(share * self.budget)) > self.counts.sum():
+                return budget
+        return self.budget
+
+    def _predict(self) -> tuple[NDArray[np.floating], tuple[int, ...]]:
+        """Return the logarithms of the errors (K, h, w) at K counts; channels are averaged."""
         predictor = self.camera.predictor
         assert predictor is not None
         with self.camera.inference():
-            evidence = self._look()
-            log_errors = predictor(evidence.inputs)[0].float().cpu().numpy()
-        budget = max(budget, int(self.counts.sum()))
-        return allocate(log_errors, predictor.levels, self.counts, budget)
+            of_channels = predictor(self._look().inputs).double()
+            log_errors = of_channels.logsumexp(dim=0) - np.log(len(of_channels))
+        return log_errors.cpu().numpy(), predictor.levels
+
+    def predicted_psnr(self) -> float:
+        """Return the PSNR that the image is expected to have, from all that is measured so far."""
+        if not self.history or self.camera.predictor is None:
+            raise TersenseError("a prediction needs measurements and a predictor; see next()")
+        log_errors, levels = self._predict()
+        error = expected_error(log_errors, levels, self.counts, self._pixels)
+        return to_psnr(error * self.camera.normalization.std**2)
 
     def add(self, values: Any) -> None:
         """Take in what the last request asked for.
@@ -147,26 +230,33 @@ class Capture:
         request = self._request
         if request is None:
             raise TersenseError("nothing was asked for; call next() before add()")
-        new = np.asarray(values, np.float32).reshape(-1)
+        new = np.asarray(values, np.float64).reshape(-1)
         if len(new) != len(request):
             raise TersenseError(f"{len(request)} values were asked for, got {len(new)}")
         if not np.isfinite(new).all():
             raise TersenseError("the values hold NaN or Inf; measure them again")
-        unit = 1.0 if self.readout is None else self.readout.unit
-        places = request.mask
-        self._values[places] = new * np.broadcast_to(unit, places.shape)[places]
+        self._values[request.mask.reshape(self._values.shape)] = new
         self.counts, self._request, self._image = request.after, None, None
+        self.history.append(self.counts)
 
     def take(self, counts: Counts, values: NDArray[Any]) -> None:
         """Take in what another decision chose, instead of further rounds.
 
         Args:
             counts: (h, w), rows that each window has in the end.
-            values: (m, h, w), of which the rows not yet taken are read.
+            values: (m, h, w), in color (3, m, h, w), of which the rows not yet taken are read.
         """
-        self._request = Request(self.counts, counts, self.camera.rows)
-        self._round = self.rounds
-        self.add(values[self._request.mask])
+        self._ended = True
+        self.add(values[self.ask(counts).mask])
+
+    def ask(self, counts: Counts) -> Request:
+        """Return the request for counts (h, w) that were decided before, perhaps elsewhere."""
+        if counts.shape != self.counts.shape or (counts < self.counts).any():
+            raise TersenseError("counts that are asked for must be at least those measured")
+        if counts.max() > self.camera.rows or counts.sum() > self.budget:
+            raise TersenseError("counts that are asked for must keep to the budget and the rows")
+        self._request = Request(self.counts, counts, self.camera.rows, len(self._values))
+        return self._request
 
     def estimate(self) -> NDArray[np.float32]:
         """Reconstruct from all that is measured so far, neither rounded nor clipped."""
@@ -175,11 +265,34 @@ class Capture:
         with self.camera.inference():
             image = self._image if self._image is not None else self._examine(self.counts)[0]
             self._image = image
-            return self.camera.normalization.raw(image)[0].cpu().numpy()
+            planes = self.camera.normalization.raw(image).cpu().numpy() / self._scale
+        estimate: NDArray[np.float32] = from_planes(planes)
+        return estimate
 
     def reconstruct(self) -> ImageArray:
-        """Return the image from all that is measured so far, (H, W) uint8."""
-        return to_pixels(self.estimate())
+        """Return the image from all that is measured so far, (H, W) or (H, W, 3)."""
+        return to_pixels(self.estimate(), self.depth)
+
+    def measurements(self) -> Measurements:
+        """Return what is measured so far, to keep in a file: rounded to whole numbers."""
+        codes = np.rint(self._values).astype(np.int32)
+        header = Header(
+            *self.size,
+            "RGB" if self.color else "L",
+            self.patterns.window,
+            self._stride,
+            len(self.patterns),
+            self.patterns.hash,
+            self.readout,
+            PACKED if self.readout.bits else 1,
+            self.depth,
+        )
+        return Measurements(codes.reshape(header.shape), header, self.counts.astype(np.int32))
+
+    @property
+    def _scale(self) -> float:
+        """From pixels to those that networks know, 0 to 255."""
+        return 255 / largest_pixel(self.depth)
 
     def _look(self) -> Evidence:
         """Bring the evidence up to date with what is measured.
@@ -193,9 +306,11 @@ class Capture:
         assert whitening is not None
         if self._evidence is None:
             self._evidence = Evidence(operator, whitening, predictor.levels)
-            part = np.maximum(1, (_FIRST_LOOK * self.counts).astype(np.int64))
+            part = np.maximum(1, (_FIRST_LOOK * self.history[0]).astype(np.int64))
             self._take_in(self._evidence, part)
-        self._image = self._take_in(self._evidence, self.counts)
+        for counts in self.history[self._seen :]:
+            self._image = self._take_in(self._evidence, counts)
+        self._seen = len(self.history)
         return self._evidence
 
     def _take_in(self, evidence: Evidence, counts: Counts) -> Tensor:
@@ -205,9 +320,9 @@ class Capture:
         return image
 
     def _examine(self, counts: Counts) -> tuple[Tensor, Tensor]:
-        """Reconstruct tile by tile: (1, H, W) normalized, and its features (1, 2C, h, w)."""
+        """Reconstruct tile by tile: (N, H, W) normalized, and its features (N, 2C, h, w)."""
         y, deviation = self._normalized(counts)
-        image = y.new_empty(1, *self.size)
+        image = y.new_empty(len(y), *self.size)
         pooled: Tensor | None = None
         halo, of_windows = self.camera.reconstructor.halo, self._tensor(counts)
         for tile in cut_tiles(self.camera.geometry, self.size, halo, TILE_PIXELS):
@@ -221,7 +336,7 @@ class Capture:
             image[(..., *tile.place)] = part[(..., *tile.inside)]
             maps = pool_features(features, self._stride)
             if pooled is None:
-                pooled = maps.new_empty(1, maps.shape[1], *self.counts.shape)
+                pooled = maps.new_empty(*maps.shape[:2], *self.counts.shape)
             pooled[(..., *self._cells(tile.place))] = maps[(..., *self._cells(tile.inside))]
         assert pooled is not None
         return image, pooled
@@ -234,9 +349,30 @@ class Capture:
         return down, across
 
     def _normalized(self, counts: Counts) -> tuple[Tensor, Tensor | None]:
-        y = torch.from_numpy(self._values)[None].to(self.camera.device)
-        of_windows = self._tensor(counts)
-        return self.camera.normalize_part(y, self._ones, self.size, self.readout, of_windows)
+        readout = self.readout.scaled(self._scale)
+        y = torch.from_numpy((self._values * readout.unit).astype(np.float32))
+        y, of_windows = y.to(self.camera.device), self._tensor(counts)
+        return self.camera.normalize_part(y, self._ones, self.size, readout, of_windows)
 
     def _tensor(self, counts: Counts) -> Tensor:
-        return torch.from_numpy(counts)[None].to(self.camera.device)
+        every = torch.from_numpy(counts).to(self.camera.device)
+        return every.expand(len(self._values), *counts.shape)
+
+
+def _require_sense(camera: Camera, size: tuple[int, int], rounds: int, psnr: float | None) -> None:
+    """Refuse what no camera can do, or not this one."""
+    if rounds < 1:
+        raise TersenseError(f"rounds must be at least 1, got {rounds}")
+    if min(size) < 1:
+        raise TersenseError(f"an image must have at least one pixel, got {size}")
+    if psnr is not None and not _LOWEST_PSNR <= psnr <= _HIGHEST_PSNR:
+        raise TersenseError(
+            f"psnr must lie between {_LOWEST_PSNR} and {_HIGHEST_PSNR} dB, got {psnr:g}"
+        )
+    if psnr is not None and rounds < 2:
+        raise TersenseError(f"rounds must be at least 2 to reach a PSNR, got {rounds}")
+    if rounds > 1 and camera.predictor is None:
+        raise TersenseError(
+            f"{camera.name} cannot decide where to measure; train it with "
+            "train.allocation=true, or measure in 1 round"
+        )

@@ -294,10 +294,21 @@ class Imager:
         return Captured(self.estimate(y), y.taken, 8 * y.payload_bytes)
 
     def begin(
-        self, size: tuple[int, int], rate: float, rounds: int = 3, readout: Readout | None = None
+        self,
+        size: tuple[int, int],
+        rate: float,
+        rounds: int = 3,
+        readout: Readout | None = None,
+        **more: Any,
     ) -> Capture:
         """Begin to measure an image of (H, W) in rounds, more where it pays; see `Capture`."""
-        return Capture(self.camera, size, rate, rounds, readout)
+        return Capture(self.camera, size, rate, rounds, readout, **more)
+
+    def resume(
+        self, measurements: Measurements, rate: float, rounds: int = 3, **more: Any
+    ) -> Capture:
+        """Go on with what was measured of an image; see `Capture.resumed`."""
+        return Capture.resumed(self.camera, measurements, rate, rounds, **more)
 
     def measure(self, x: Tensor) -> Tensor:
         """Sense a batch of raw pixels (N, H, W) as tensors, differentiably; see `Camera`."""
@@ -326,7 +337,7 @@ class Imager:
         if rows < len(self.patterns) and header.phi == self.patterns.first(rows).hash:
             yield from self.at_rate(rows / self.patterns.stride**2)._estimates(measurements)
             return
-        self._require_own(header)
+        header.require_taken_with(self.patterns, self.name)
         counts = measurements.counts
         if isinstance(measurements, MeasuredValues) and not self.reconstructor.any_count:
             counts = None  # what is missing is estimated instead
@@ -348,21 +359,6 @@ class Imager:
                 )  # fmt: skip
             inside = planes[(..., *tile.inside)] / scale
             yield tile.place, from_planes(inside.cpu().numpy())
-
-    def _require_own(self, header: Header) -> None:
-        """Refuse measurements that another camera has taken."""
-        if header.phi != self.patterns.hash:
-            raise TersenseError(
-                f"these measurements were taken with patterns {header.phi[:12]}…, but "
-                f"{self.name} has {self.patterns.hash[:12]}…; use the model that sensed them "
-                "(`tersense info` names it where it is built in)"
-            )
-        own = self.patterns.window, self.patterns.stride
-        if (header.window, header.stride) != own:
-            raise TersenseError(
-                f"these measurements have window {header.window} and stride {header.stride}, but "
-                f"{self.name} has {own[0]} and {own[1]}; use the model that sensed them"
-            )
 
     def save_pretrained(self, folder: str | Path, **options: Any) -> Path:
         """Write the camera and a card that explains it into a folder; see `hub`."""

@@ -118,7 +118,7 @@ def _curves(
         if len(levels) > 1 else np.array(levels)
     )  # fmt: skip
     points = np.maximum(fine[:, None], counts.reshape(1, -1)).astype(np.int64)
-    errors = np.exp(_interpolate(np.log(np.maximum(points, levels[0])), np.log(levels), falling))
+    errors = np.exp(interpolate(np.log(np.maximum(points, levels[0])), np.log(levels), falling))
     return points, convex_below(points, errors)
 
 
@@ -139,7 +139,7 @@ def convex_below(points: Counts, errors: NDArray[np.float64]) -> NDArray[np.floa
     return below
 
 
-def _interpolate(
+def interpolate(
     x: NDArray[np.float64], knots: NDArray[np.float64], values: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Interpolate curves (K, n), given at common knots (K,), each at its own x (P, n)."""
