@@ -162,11 +162,11 @@ def make_frames(imager: Imager, decision: IntegerDecision, seed: int = 0) -> lis
     real = measure(imager.patterns, cut_windows(geometry, image)).astype(np.int64)
     lowest, highest = limits(imager.patterns)
     ends = random.choice([lowest, highest], (*FRAME, rows))
-    middle = levels[len(levels) // 2]
+    middle = levels[(len(levels) - 1) // 2]
     return [
         Frame(real, None, windows * middle),
         Frame(real, middle, windows * min(2 * middle, rows) - 1),
-        Frame(real, min(levels[0] + 1, rows), windows * middle + 5),
+        Frame(real, levels[0], windows * middle + 5),
         Frame(real, None, windows * rows),
         Frame(np.zeros_like(real), levels[0], windows * levels[0] + 7),
         Frame(ends, None, windows * (levels[0] + rows) // 2),

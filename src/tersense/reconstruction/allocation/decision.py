@@ -39,9 +39,9 @@ _FIRST_ROWS = 10  # that predict the others; more gain little
 _CORRELATION = 0.96  # of pixels side by side
 _BRIGHTNESS = 2.0  # variance of a window's brightness, in that of its pixels around it
 _CHANCE = 4  # mean difference of scores that means nothing, in eighths of log₂
-_SCORE_BITS = 12
+SCORE_BITS = 12
 _MOST_SHIFT = 32
-_LOWEST_SCORE, _HIGHEST_SCORE = -(1 << (_SCORE_BITS - 1)), (1 << (_SCORE_BITS - 1)) - 2
+_LOWEST_SCORE, _HIGHEST_SCORE = -(1 << (SCORE_BITS - 1)), (1 << (SCORE_BITS - 1)) - 2
 
 
 class IntegerDecision(nn.Module):
@@ -165,7 +165,7 @@ def spend(scores: Integers, levels: Sequence[int], start: int, budget: int) -> I
     threshold = _LOWEST_SCORE
     if taken(threshold).sum() <= budget:
         return taken(threshold)
-    for bit in reversed(range(_SCORE_BITS)):
+    for bit in reversed(range(SCORE_BITS)):
         if taken(threshold + (1 << bit) - 1).sum() > budget:
             threshold += 1 << bit
     counts, more = taken(threshold), taken(threshold - 1)

@@ -1,0 +1,155 @@
+"""The decision of a sensor as synthesizable Verilog-2005: its memories, and frames to try it with.
+
+The sources in `rtl/adaptive` are the same for every camera. The weights lie in one memory in the
+order in which the only multiplier needs them, the biases in another.
+"""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import numpy as np
+
+from tersense import __version__
+from tersense.export.adaptive import FRAME, Frame, Sizes, frame_words, make_frames
+from tersense.export.guide import fill_guide
+from tersense.export.microcode import Memory, write_mem, write_rom, write_sizes
+from tersense.models.imager import Imager
+from tersense.reconstruction.allocation.decision import HIDDEN, SCORE_BITS, IntegerDecision
+
+RTL = Path(__file__).parent / "rtl/adaptive"
+_ENDS_GROUP = 1 << 8  # beside the last weight of a row
+_ROW_CLOCKS = 7  # of a row, besides one a weight
+_NET_CLOCKS = 8  # to find a net
+_UNIT_CLOCKS = 6  # of a number of a net, besides one a weight
+_WALK_CLOCKS = 4  # of a walk over the scores, besides one a score
+
+
+def write_decision(
+    imager: Imager, decision: IntegerDecision, folder: Path, width: int, height: int
+) -> dict[str, Any]:
+    """Write a folder with the decision; return what the manifest tells of it."""
+    folder.mkdir()
+    for source in sorted(RTL.glob("*.v")):
+        shutil.copyfile(source, folder / source.name)
+    sizes = Sizes.of(decision, imager)
+    weights, biases = pack(decision)
+    write_rom(folder, "weights", weights.words, weights.bits)
+    write_rom(folder, "biases", biases.words, biases.bits)
+    y_bits = imager.patterns.accumulator_bits
+    values = {
+        "model": " ".join(imager.name.encode("ascii", "replace").decode().split()),
+        "version": __version__,
+        "phi": imager.patterns.hash,
+        "width": width,
+        "height": height,
+        "stride": imager.patterns.stride,
+        "last_level": decision.levels[-1],
+        "count_bits": sizes.count_bits,
+        "count_top": sizes.count_bits - 1,
+        "y_bits": y_bits,
+        "y_top": y_bits - 1,
+        "first_rows": sizes.first_rows,
+        "levels": len(decision.levels),
+        "hidden": HIDDEN,
+        "sum_bits": sizes.sum_bits,
+        "operand_bits": max(y_bits, sizes.operand_bits),
+        "acc_bits": max(sizes.acc_bits, biases.bits),
+        "bias_bits": biases.bits,
+        "weights": len(weights.words),
+        "biases": len(biases.words),
+        "level_list": ", ".join(f"{sizes.count_bits}'d{n}" for n in reversed(decision.levels)),
+    }
+    template = Template((RTL / "decider.v.template").read_text(encoding="ascii"))
+    (folder / "decider.v").write_text(template.substitute(values), encoding="ascii")
+    write_frames(folder, imager, decision, make_frames(imager, decision))
+    return _details(decision, imager, weights, biases, width, height)
+
+
+def pack(decision: IntegerDecision) -> tuple[Memory, Memory]:
+    """Return what the memories of weights and biases hold; see rtl/adaptive/tersense_scores.v."""
+    prediction = decision.prediction.numpy().astype(np.int64) & 0xFF
+    prediction[np.array(decision.levels) - 1, -1] |= _ENDS_GROUP
+    weights, lists = prediction.ravel().tolist(), []
+    for k in range(len(decision.levels)):
+        net = decision.first[k, :, : k + 1].flatten().tolist() + decision.second[k].flatten().tolist()
+        biases = decision.first_bias[k].tolist() + decision.second_bias[k].tolist()
+        lists.append([len(weights), int(decision.shift[k]), *biases])
+        weights += [weight & 0xFF for weight in net]
+    pointers = [len(lists) + k * len(lists[0]) for k in range(len(lists))]
+    words = pointers + sum(lists, [])
+    largest = max(max(words), -min(words), (1 << 6) - 1)
+    return Memory(weights, 9), Memory(words, largest.bit_length() + 1)
+
+
+def write_frames(
+    folder: Path,
+    imager: Imager,
+    decision: IntegerDecision,
+    frames: Sequence[Frame],
+) -> None:
+    """Write what the testbench reads: measurements, orders, scores and counts; all of one size."""
+    scores, counts = frame_words(decision, frames)
+    values = np.concatenate([frame.y[..., : frame.rows].ravel() for frame in frames])
+    orders = [n for frame in frames for n in (frame.rows, frame.start, frame.budget)]
+    h, w, rows = frames[0].y.shape
+    y_bits = imager.patterns.accumulator_bits
+    count_bits = decision.levels[-1].bit_length()
+    write_mem(folder / "test_values.mem", values, y_bits)
+    write_mem(folder / "test_orders.mem", orders, 32)
+    write_mem(folder / "test_scores.mem", scores.ravel(), SCORE_BITS)
+    write_mem(folder / "test_counts.mem", counts, count_bits)
+    sizes = {
+        "WIDTH": w * imager.patterns.stride,
+        "HEIGHT": h * imager.patterns.stride,
+        "WINDOWS": h * w,
+        "FRAMES": len(frames),
+        "VALUES": len(values),  # of all frames
+        "SCORES": scores.size,  # of all frames
+        "STEPS": scores.shape[1],
+        "Y_BITS": y_bits,
+        "COUNT_BITS": count_bits,
+        "BUDGET_BITS": (h * w * decision.levels[-1]).bit_length(),
+        "PATIENCE": 20 * (h * w * clocks_per_window(decision, rows) + clocks_per_frame(decision, h * w)),
+    }
+    write_sizes(folder / "test_sizes.vh", sizes)
+
+
+def clocks_per_window(decision: IntegerDecision, rows: int) -> int:
+    """Return how long the scores of a window take at most, all rows and groups known."""
+    groups, steps = len(decision.levels), len(decision.levels) - 1
+    shift = int(decision.shift[-1])
+    logs = 32 * groups
+    hidden, scores = HIDDEN * (groups + _UNIT_CLOCKS), steps * (HIDDEN + shift + _UNIT_CLOCKS)
+    return rows * (decision.prediction.shape[1] + _ROW_CLOCKS) + logs + _NET_CLOCKS + hidden + scores
+
+
+def clocks_per_frame(decision: IntegerDecision, windows: int) -> int:
+    """Return how long counts take after the last score, if nobody makes them wait."""
+    steps, bits = len(decision.levels) - 1, decision.levels[-1].bit_length()
+    walks = 1 + SCORE_BITS + bits
+    means = steps * (2 * (windows + _WALK_CLOCKS) + SCORE_BITS) + 9
+    return means + walks * (steps * windows + _WALK_CLOCKS) + windows * (steps + _WALK_CLOCKS)
+
+
+def _details(
+    decision: IntegerDecision,
+    imager: Imager,
+    weights: Memory,
+    biases: Memory,
+    width: int,
+    height: int,
+) -> dict[str, Any]:
+    h, w = imager.geometry.grid(height, width)
+    return {
+        "levels": list(decision.levels),
+        "clocks_per_window": clocks_per_window(decision, len(imager.patterns)),
+        "clocks_per_frame": clocks_per_frame(decision, h * w),
+        "rom": {
+            name: {"words": len(memory.words), "bits": memory.bits}
+            for name, memory in (("weights", weights), ("biases", biases))
+        },
+        "ram": {"words": h * w * (len(decision.levels) - 1), "bits": SCORE_BITS},
+    }
