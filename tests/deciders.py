@@ -14,7 +14,7 @@ LEVELS = (3, 5, 8, 13, 20)
 
 
 def random_decision(levels=LEVELS, seed=0, second=127, shift=5):
-    """Build a decision of random weights; the second layer's, and its shift, say how scores vary."""
+    """Build a decision of random weights; how scores vary, `second` and `shift` say."""
     decision, random = IntegerDecision(levels[-1], levels), np.random.default_rng(seed)
     tops = {"prediction": 127, "first": 127, "second": second}
     for name, buffer in decision.named_buffers():

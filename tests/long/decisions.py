@@ -35,7 +35,9 @@ def real_frames(imager, count, random):
         image = getattr(data, PICTURES[number % len(PICTURES)])()
         gray = (color.rgb2gray(image) * 255).astype(np.uint8) if image.ndim == 3 else image
         gray = np.tile(gray, [-(-n // have) for n, have in zip(side, gray.shape, strict=True)])
-        top, left = (random.integers(have - n + 1) for n, have in zip(side, gray.shape, strict=True))
+        top, left = (
+            random.integers(have - n + 1) for n, have in zip(side, gray.shape, strict=True)
+        )
         y = imager.sense(gray[top : top + side[0], left : left + side[1]]).values
         known = int(random.integers(decision.levels[0], rows + 1)) if number % 2 else None
         least = max(decision.levels[0], known or 0) * SHAPE[0] * SHAPE[1]
@@ -63,7 +65,9 @@ def check_verilog(imager, frames, folder, seed):
         some = frames[begin : begin + 100]
         write_frames(folder / "adaptive", imager, imager.camera.decision, some)
         build_decider(folder / "adaptive")
-        found = simulate_decider(folder / "adaptive", stall=10 * (begin // 100 % 6), seed=seed + begin)
+        found = simulate_decider(
+            folder / "adaptive", stall=10 * (begin // 100 % 6), seed=seed + begin
+        )
         if found[0] != len(some):
             raise SystemExit(f"only {found[0]} frames of {len(some)}")
         clocks += found[2]
@@ -90,13 +94,15 @@ def run(name, imager, counts, seed):
                 else:
                     text = f", {check_verilog(imager, frames, folder, seed):,} clocks"
             seconds = time.perf_counter() - started
-            print(f"{name}, {language}: {many * size:,} {kind} windows right{text}, {seconds:.0f} s",
-                  flush=True)  # fmt: skip
+            found = f"{many * size:,} {kind} windows right{text}, {seconds:.0f} s"
+            print(f"{name}, {language}: {found}", flush=True)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("-m", "--model", help="with a decision; default: random patterns and weights")
+    parser.add_argument(
+        "-m", "--model", help="with a decision; default: random patterns and weights"
+    )
     parser.add_argument("--random", type=int, default=100_000)
     parser.add_argument("--real", type=int, default=1000)
     parser.add_argument("--verilog-random", type=int, default=100_000)

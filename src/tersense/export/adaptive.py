@@ -6,6 +6,7 @@ everything that can come and nothing is ever rounded otherwise than in Python.
 `adaptive_c` and `adaptive_verilog` write it out.
 """
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -75,7 +76,7 @@ def require_decision(imager: Imager, depth: int, bits: int | None) -> IntegerDec
             f"an adaptive export must have pixels of {USUAL} bits and exact measurements, which "
             "decisions are made for; leave out --depth, --bits and --steps"
         )
-    return decision
+    return copy.deepcopy(decision).cpu()
 
 
 class Sizes:
@@ -104,7 +105,8 @@ class Sizes:
     def told(self) -> Integers:
         """The largest sum that predicts each row, (m,)."""
         weights = np.abs(self.decision.prediction.numpy().astype(np.int64)).sum(axis=1)
-        return weights * self.largest + (1 << PREDICTION_SHIFT)
+        told: Integers = weights * self.largest + (1 << PREDICTION_SHIFT)
+        return told
 
     @cached_property
     def group(self) -> int:

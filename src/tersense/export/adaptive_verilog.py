@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tersense import __version__
-from tersense.export.adaptive import FRAME, Frame, Sizes, frame_words, make_frames
+from tersense.export.adaptive import Frame, Sizes, frame_words, make_frames
 from tersense.export.guide import fill_guide
 from tersense.export.microcode import Memory, write_mem, write_rom, write_sizes
 from tersense.models.imager import Imager
@@ -21,16 +21,16 @@ from tersense.reconstruction.allocation.decision import HIDDEN, SCORE_BITS, Inte
 
 RTL = Path(__file__).parent / "rtl/adaptive"
 _ENDS_GROUP = 1 << 8  # beside the last weight of a row
-_ROW_CLOCKS = 7  # of a row, besides one a weight
+_ROW_CLOCKS = 6  # of a row, besides one a weight
 _NET_CLOCKS = 8  # to find a net
-_UNIT_CLOCKS = 6  # of a number of a net, besides one a weight
+_UNIT_CLOCKS = 5  # of a number of a net, besides one a weight and its shift
 _WALK_CLOCKS = 4  # of a walk over the scores, besides one a score
 
 
 def write_decision(
     imager: Imager, decision: IntegerDecision, folder: Path, width: int, height: int
-) -> dict[str, Any]:
-    """Write a folder with the decision; return what the manifest tells of it."""
+) -> tuple[dict[str, Any], str]:
+    """Write a folder with the decision; return what the manifest and README.md tell of it."""
     folder.mkdir()
     for source in sorted(RTL.glob("*.v")):
         shutil.copyfile(source, folder / source.name)
@@ -65,7 +65,9 @@ def write_decision(
     template = Template((RTL / "decider.v.template").read_text(encoding="ascii"))
     (folder / "decider.v").write_text(template.substitute(values), encoding="ascii")
     write_frames(folder, imager, decision, make_frames(imager, decision))
-    return _details(decision, imager, weights, biases, width, height)
+    details = _details(decision, imager, (weights, biases), width, height)
+    details["clocks_per_window"] = clocks_per_window(decision, sizes.sum_bits)
+    return details, fill_guide("adaptive_verilog", values | _figures(decision, details))
 
 
 def pack(decision: IntegerDecision) -> tuple[Memory, Memory]:
@@ -74,12 +76,14 @@ def pack(decision: IntegerDecision) -> tuple[Memory, Memory]:
     prediction[np.array(decision.levels) - 1, -1] |= _ENDS_GROUP
     weights, lists = prediction.ravel().tolist(), []
     for k in range(len(decision.levels)):
-        net = decision.first[k, :, : k + 1].flatten().tolist() + decision.second[k].flatten().tolist()
+        net = (
+            decision.first[k, :, : k + 1].flatten().tolist() + decision.second[k].flatten().tolist()
+        )
         biases = decision.first_bias[k].tolist() + decision.second_bias[k].tolist()
         lists.append([len(weights), int(decision.shift[k]), *biases])
         weights += [weight & 0xFF for weight in net]
     pointers = [len(lists) + k * len(lists[0]) for k in range(len(lists))]
-    words = pointers + sum(lists, [])
+    words = [*pointers, *(word for words in lists for word in words)]
     largest = max(max(words), -min(words), (1 << 6) - 1)
     return Memory(weights, 9), Memory(words, largest.bit_length() + 1)
 
@@ -94,7 +98,7 @@ def write_frames(
     scores, counts = frame_words(decision, frames)
     values = np.concatenate([frame.y[..., : frame.rows].ravel() for frame in frames])
     orders = [n for frame in frames for n in (frame.rows, frame.start, frame.budget)]
-    h, w, rows = frames[0].y.shape
+    h, w = frames[0].y.shape[:2]
     y_bits = imager.patterns.accumulator_bits
     count_bits = decision.levels[-1].bit_length()
     write_mem(folder / "test_values.mem", values, y_bits)
@@ -112,18 +116,23 @@ def write_frames(
         "Y_BITS": y_bits,
         "COUNT_BITS": count_bits,
         "BUDGET_BITS": (h * w * decision.levels[-1]).bit_length(),
-        "PATIENCE": 20 * (h * w * clocks_per_window(decision, rows) + clocks_per_frame(decision, h * w)),
+        "PATIENCE": 20
+        * (h * w * clocks_per_window(decision, 32) + clocks_per_frame(decision, h * w)),
     }
     write_sizes(folder / "test_sizes.vh", sizes)
 
 
-def clocks_per_window(decision: IntegerDecision, rows: int) -> int:
+def clocks_per_window(decision: IntegerDecision, sum_bits: int) -> int:
     """Return how long the scores of a window take at most, all rows and groups known."""
-    groups, steps = len(decision.levels), len(decision.levels) - 1
+    groups, steps, rows = len(decision.levels), len(decision.levels) - 1, len(decision.prediction)
     shift = int(decision.shift[-1])
-    logs = 32 * groups
-    hidden, scores = HIDDEN * (groups + _UNIT_CLOCKS), steps * (HIDDEN + shift + _UNIT_CLOCKS)
-    return rows * (decision.prediction.shape[1] + _ROW_CLOCKS) + logs + _NET_CLOCKS + hidden + scores
+    hidden, scores = HIDDEN * (groups + _UNIT_CLOCKS), steps * (HIDDEN + shift + _UNIT_CLOCKS + 1)
+    return rows * row_clocks(decision) + sum_bits * groups + _NET_CLOCKS + hidden + scores
+
+
+def row_clocks(decision: IntegerDecision) -> int:
+    """Return how long a measurement takes; the last one of a group a little longer."""
+    return int(decision.prediction.shape[1]) + _ROW_CLOCKS
 
 
 def clocks_per_frame(decision: IntegerDecision, windows: int) -> int:
@@ -137,19 +146,38 @@ def clocks_per_frame(decision: IntegerDecision, windows: int) -> int:
 def _details(
     decision: IntegerDecision,
     imager: Imager,
-    weights: Memory,
-    biases: Memory,
+    memories: tuple[Memory, Memory],
     width: int,
     height: int,
 ) -> dict[str, Any]:
     h, w = imager.geometry.grid(height, width)
     return {
         "levels": list(decision.levels),
-        "clocks_per_window": clocks_per_window(decision, len(imager.patterns)),
+        "windows": h * w,
         "clocks_per_frame": clocks_per_frame(decision, h * w),
         "rom": {
             name: {"words": len(memory.words), "bits": memory.bits}
-            for name, memory in (("weights", weights), ("biases", biases))
+            for name, memory in zip(("weights", "biases"), memories, strict=True)
         },
         "ram": {"words": h * w * (len(decision.levels) - 1), "bits": SCORE_BITS},
+    }
+
+
+def _figures(decision: IntegerDecision, details: dict[str, Any]) -> dict[str, Any]:
+    """Return what only README.md tells."""
+    words, rom = details["ram"]["words"], details["rom"]
+    return {
+        "rows": len(decision.prediction),
+        "levels": ", ".join(map(str, decision.levels)),
+        "first_level": decision.levels[0],
+        "steps": len(decision.levels) - 1,
+        "windows": details["windows"],
+        "budget_bits": (details["windows"] * decision.levels[-1]).bit_length(),
+        "row_clocks": row_clocks(decision),
+        "window_clocks": f"{details['clocks_per_window']:,}",
+        "frame_clocks": f"{details['clocks_per_frame']:,}",
+        "weight_words": f"{rom['weights']['words']:,}",
+        "bias_words": f"{rom['biases']['words']:,}",
+        "ram_words": f"{words:,}",
+        "ram_kib": f"{words * SCORE_BITS / 8192:.1f}",
     }

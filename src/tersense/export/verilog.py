@@ -115,10 +115,15 @@ def write(
         write_rom(folder, Path(STEPS_FILE).stem, words, word_bits)
         details["rom"]["steps"] = {"words": len(words), "bits": word_bits}
     guide = fill_guide("verilog", values | _figures(details, program, values, quantizer))
+    facts = _facts(details, quantizer)
     if decision:
-        details["adaptive"] = write_decision(imager, decision, folder / "adaptive", width, height)
-        #GUIDE
-    return Outcome(details, _facts(details, quantizer), guide)
+        told, text = write_decision(imager, decision, folder / "adaptive", width, height)
+        details["adaptive"], guide = told, guide + text
+        facts["decision"] = f"{told['clocks_per_window']:,} clocks per window, then " + (
+            f"{told['clocks_per_frame']:,} per frame; scores: "
+            f"{told['ram']['words'] * told['ram']['bits'] / 8192:.1f} KiB of RAM"
+        )
+    return Outcome(details, facts, guide)
 
 
 def _copy_sources(source: Path, folder: Path) -> None:
