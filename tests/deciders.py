@@ -13,14 +13,23 @@ from tools import run_tool
 LEVELS = (3, 5, 8, 13, 20)
 
 
-def random_decision(levels=LEVELS, seed=0, second=127, shift=5):
-    """Build a decision of random weights; how scores vary, `second` and `shift` say."""
+def random_decision(levels=LEVELS, seed=0, second=127, shift=5, fall=None):
+    """Build a decision of random weights; how scores vary, `second` and `shift` say.
+
+    With `fall`, all steps score alike but for a few, and each so much less than the one before: the
+    steps of windows compete, as they do in a decision that was trained.
+    """
     decision, random = IntegerDecision(levels[-1], levels), np.random.default_rng(seed)
     tops = {"prediction": 127, "first": 127, "second": second}
     for name, buffer in decision.named_buffers():
         top = tops.get(name, 9000)
         values = random.integers(-top, top + 1, buffer.shape)
         buffer.copy_(torch.from_numpy(np.full(buffer.shape, shift) if name == "shift" else values))
+    if fall is not None:
+        few = random.integers(-1, 2, decision.second.shape)
+        decision.second.copy_(decision.second[:, :1].abs() + torch.from_numpy(few))
+        falling = -(fall << shift) * torch.arange(decision.second.shape[1])
+        decision.second_bias.copy_(falling.expand_as(decision.second_bias))
     first = decision.prediction.shape[1]
     decision.prediction[:first] = decision.prediction[:first].tril(-1)  # from rows before only
     decision.check()

@@ -12,6 +12,7 @@ import pytest
 from cameras import random_camera
 from deciders import build_decider, deciding_camera, run_c, simulate_decider
 from readmes import check_readme, indented
+from tersense.cli.program import main
 from tersense.export.adaptive import Frame, Sizes, frame_words, random_frames
 from tersense.export.adaptive_verilog import write_frames
 from tersense.export.arithmetic import limits
@@ -23,6 +24,9 @@ CAMERAS = {
     "scores that vary": lambda: deciding_camera(second=9, shift=9),
     "scores that hardly vary": lambda: deciding_camera(second=3, shift=11),
     "many levels": lambda: deciding_camera((4, 6, 7, 9, 12, 16, 22, 40), second=20, shift=8),
+    "steps that compete": lambda: deciding_camera(
+        (4, 6, 7, 9, 12, 16, 22, 40), second=12, shift=8, fall=7
+    ),
     "two levels, one row": lambda: deciding_camera((1, 2), second=60, shift=7),
     "measurements of 32 bits": lambda: deciding_camera(
         window=24, stride=24, density=1.0, second=9, shift=9
@@ -135,7 +139,7 @@ def test_a_budget_that_is_too_small_gives_no_more_than_the_start(tmp_path):
 
 
 FAULTS = {
-    "rows that predict": ("scores", "rows != FIRST;", "1'b1;"),
+    "rows that predict": ("scores", "if (rows != FIRST) rows", "rows"),
     "rounding": ("scores", "acc        <= 64;", "acc        <= 0;"),
     "sums start anew": ("scores", "leading ? {SUM_BITS{1'b0}} : sum << 1", "sum << 1"),
     "rectifier": ("scores", "acc[ACC_BITS-1] ? {ACC_BITS{1'b0}} : acc >>> 6", "acc >>> 6"),
@@ -146,7 +150,6 @@ FAULTS = {
     "rounding of the mean": ("spend", "divisor <= frame << 11", "divisor <= frame << 10"),
     "chance": ("spend", "bar     <= 5 * WORDS", "bar     <= 4 * WORDS"),
     "share": ("spend", "share != 4'd8", "share != 4'd7"),
-    "order of steps": ("spend", "first3 || near3 < least", "1'b1"),
     "budget": ("spend", "state == SEARCH ? spare : left", "spare"),
     "one more": ("spend", "extra <= extra - 1", "extra <= extra"),
     "part": ("spend", "growth3 < tried_part ? growth3 : tried_part", "tried_part"),
@@ -157,7 +160,7 @@ FAULTS = {
 def test_the_testbench_notices_a_fault(tmp_path, fault):
     name, right, wrong = FAULTS[fault]
     verdicts = []
-    for number, camera in enumerate(("scores that saturate", "scores that vary", "many levels",
+    for number, camera in enumerate(("steps that compete", "scores that saturate",
                                      "scores that hardly vary")):  # fmt: skip
         imager, folder = CAMERAS[camera](), tmp_path / str(number)
         export("verilog", imager, folder, adaptive=True)
@@ -195,13 +198,15 @@ def test_the_synthesized_netlist_decides_the_same(tmp_path):
     imager = deciding_camera((3, 5, 8), second=20, shift=8)
     export("verilog", imager, tmp_path / "v", adaptive=True, width=32, height=24)
     folder = tmp_path / "v/adaptive"
+    frames = [Frame(frame.y[..., :8], None, 60) for frame in make_frames(imager, (3, 4), 2)]
+    write_frames(folder, imager, imager.camera.decision, frames)
     assert synthesize(folder, "synth_ice40")["SB_RAM40_4K"] > 0
     bench = (folder / "testbench_decider.v").read_text()
     (folder / "bench.v").write_text(re.sub(r"decider #\(.*\) dut", "decider dut", bench))
     models = Path(shutil.which("yosys")).parents[1] / "share/yosys/ice40/cells_sim.v"
     run_tool(folder, "iverilog", "-g2012", "-DNETLIST", "-DNO_ICE40_DEFAULT_ASSIGNMENTS", "-o",
              "sim", "bench.v", "netlist.v", str(models))  # fmt: skip
-    assert simulate_decider(folder, stall=0)[:2] == (10, 120)
+    assert simulate_decider(folder, stall=0)[:2] == (2, 24)
 
 
 # What is told, and what is refused.
@@ -222,6 +227,19 @@ def test_the_readme_tells_how_to_decide(tmp_path, kind):
     assert any("window" in value for value in facts.values())
 
 
+def test_the_lines_of_c_in_the_readme_compile(tmp_path):
+    export("c", deciding_camera(), tmp_path / "c", adaptive=True)
+    text = (tmp_path / "c/README.md").read_text()
+    begin = text.index("    static int16_t scores")
+    fragment = text[begin : text.index("counts);", begin)] + "counts);"
+    head = "void f(tersense_value y[][TERSENSE_ROWS], size_t known, unsigned start, int64_t budget)"
+    (tmp_path / "c/adaptive/fragment.c").write_text(
+        f'#include "decide.h"\n{head};\n{head} {{\n{fragment}\n}}\n'
+    )
+    flags = "-std=c99", "-Wall", "-Wextra", "-Werror", "-I.."
+    run_tool(tmp_path / "c/adaptive", "gcc", *flags, "-c", "fragment.c")
+
+
 @pytest.mark.parametrize("kind", ["c", "verilog"])
 def test_what_cannot_decide_is_refused(tmp_path, refused, kind):
     with refused("no decision for sensors", "train.allocation=true", "--rate"):
@@ -230,6 +248,14 @@ def test_what_cannot_decide_is_refused(tmp_path, refused, kind):
         with refused("exact measurements"):
             export(kind, deciding_camera(), tmp_path / "out", adaptive=True, **options)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["c", "verilog"])
+def test_the_command_says_in_one_line_that_a_model_cannot_decide(tmp_path, capsys, kind):
+    arguments = ["-m", "paper-r25", "-o", str(tmp_path / "out"), "--adaptive"]
+    assert main(["export", kind, *arguments]) != 0
+    assert "paper-r25 has no decision for sensors" in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "out").exists()
 
 
 def test_sizes_hold_whatever_can_come():
