@@ -6,6 +6,7 @@
 # make kills     kills a training run 50 times, resumes it and compares (about 15 minutes)
 # make fuzz      feeds 100,000 damaged files to everything that reads files (about 20 minutes)
 # make frames    sends 10,000 frames through the AXI4-Stream encoder in a simulator (two minutes)
+# make decisions lets C and Verilog decide 100,000 random windows and 1,000 real ones (half an hour)
 # make soak      holds the page and the batch commands under load, and the page under attack
 # make audit     looks up the pinned dependencies in the advisory database (needs the network)
 # make locks     writes the locks (needs the network), after a change of constraints.txt or pyproject.toml
@@ -20,7 +21,7 @@ LOCKED := $(BIN)/python -m pip install --quiet --no-deps --require-hashes --only
 TOOLS := iverilog yosys gcc arm-none-eabi-gcc qemu-system-arm chromium
 PACKAGES := iverilog yosys gcc libc6-dev make gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm chromium
 
-.PHONY: demo test lint coverage mutants kills frames fuzz fuzz-guided soak audit locks docs dist setup tools
+.PHONY: demo test lint coverage mutants kills frames decisions fuzz fuzz-guided soak audit locks docs dist setup tools
 
 demo: setup
 	$(BIN)/tersense demo -o demo
@@ -56,6 +57,9 @@ mutants: .venv/.mutants
 
 frames: tools .venv/.test
 	PYTHONPATH=tests $(BIN)/python -m long.frames --frames 10000
+
+decisions: tools .venv/.test
+	PYTHONPATH=tests $(BIN)/python -m long.decisions --random 100000 --real 1000
 
 soak: .venv/.test
 	PYTHONPATH=tests $(BIN)/python -m long.soak_app --requests 5000

@@ -79,7 +79,8 @@ def assets() -> list[tuple[Path, dict[str, Any]]]:
     for entry in listed:
         paths = entry["path"] if isinstance(entry["path"], list) else [entry["path"]]
         paths = [path for path in paths if path.startswith("src/")]  # the wheel has nothing else
-        found += [(path, entry) for pattern in paths for path in sorted(ROOT.glob(pattern))]
+        files = [path for pattern in paths for path in sorted(ROOT.glob(pattern)) if path.is_file()]
+        found += [(path, entry) for path in files]
     return found
 
 

@@ -108,7 +108,8 @@ def test_every_asset_has_a_license():
         paths = entry["path"] if isinstance(entry["path"], list) else [entry["path"]]
         assert entry["SPDX-FileCopyrightText"]
         for pattern in paths:
-            found = [path.relative_to(ROOT).as_posix() for path in ROOT.glob(pattern)]
+            files = [path for path in ROOT.glob(pattern) if path.is_file()]
+            found = [path.relative_to(ROOT).as_posix() for path in files]
             assert found, f"{pattern} is listed and not there"
             listed |= dict.fromkeys(found, entry["SPDX-License-Identifier"])
     assert assets() == set(listed) - set(OTHERS)

@@ -4,13 +4,13 @@ import math
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from deciders import LEVELS, random_decision
+from tersense.errors import TersenseError
 from tersense.reconstruction.allocation.decision import (
-    IntegerDecision,
     linear_prediction,
     log2_eighths,
     residuals,
@@ -18,8 +18,6 @@ from tersense.reconstruction.allocation.decision import (
     temper,
 )
 from tersense.sensing.patterns import random_patterns
-
-LEVELS = (3, 5, 8, 13, 20)
 
 
 @given(st.integers(1, 2**31 - 1))
@@ -32,15 +30,6 @@ def test_logarithms_are_those_of_the_leading_bits(value):
 
 def test_nothing_has_the_logarithm_of_one():
     np.testing.assert_array_equal(log2_eighths(np.array([0, 1])), [0, 0])
-
-
-def random_decision(seed=0):
-    decision, random = IntegerDecision(20, LEVELS), np.random.default_rng(seed)
-    for name, buffer in decision.named_buffers():
-        top = 127 if buffer.dtype == torch.int8 else 9000
-        values = random.integers(-top, top + 1, buffer.shape)
-        buffer.copy_(torch.from_numpy(np.full(buffer.shape, 5) if name == "shift" else values))
-    return decision
 
 
 def plain_scores(decision, y, known):
@@ -76,7 +65,8 @@ def plain_scores(decision, y, known):
     ):
         for weight, value in zip(weights, hidden, strict=True):
             bias = fits(bias + weight * value)
-        scores.append(min([bias >> int(decision.shift[groups - 1]), *scores[-1:]]))
+        score = min(max(bias >> int(decision.shift[groups - 1]), -2048), 2046)
+        scores.append(min([score, *scores[-1:]]))
     return scores
 
 
@@ -89,6 +79,13 @@ def test_scores_are_the_sums_and_shifts_that_the_module_describes(known):
     for i in range(3):
         for j in range(4):
             assert found[:, i, j].tolist() == plain_scores(decision, y[:, i, j].tolist(), known)
+
+
+def test_rows_are_predicted_from_those_before_them_only():
+    decision = random_decision()
+    decision.prediction[2, 2] = 1
+    with pytest.raises(TersenseError, match="from those before them"):
+        decision.check()
 
 
 def test_rows_that_are_not_known_have_no_say():

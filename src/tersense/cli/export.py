@@ -36,6 +36,13 @@ StepsOption = Annotated[
         help="A step for each pattern, and the bits: those of a measurement file (or a .npy).",
     ),
 ]
+AdaptiveOption = Annotated[
+    bool,
+    typer.Option(
+        "--adaptive",
+        help="Also write the decision of the sensor where to measure more (open loop, encoder).",
+    ),
+]
 
 
 def run_export(kind: str, model: str, rate: float | None, out: Path, **options: Any) -> None:
@@ -68,6 +75,7 @@ def export_verilog(
     bits: CodeBitsOption = None,
     step: StepOption = None,
     steps: StepsOption = None,
+    adaptive: AdaptiveOption = False,
 ) -> None:
     """Write a synthesizable encoder in Verilog-2005, its program memory and testbenches.
 
@@ -77,7 +85,7 @@ def export_verilog(
     """
     run_export(
         "verilog", model, rate, out, lanes=lanes, width=width, height=height, depth=depth,
-        **_converter(bits, step, steps),
+        adaptive=adaptive, **_converter(bits, step, steps),
     )  # fmt: skip
 
 
@@ -90,6 +98,7 @@ def export_c(
     bits: CodeBitsOption = None,
     step: StepOption = None,
     steps: StepsOption = None,
+    adaptive: AdaptiveOption = False,
 ) -> None:
     """Write an encoder in freestanding C99, its tables, and a program that tries it.
 
@@ -97,7 +106,8 @@ def export_c(
 
     Example: tersense export c -m paper-r25 -o firmware --steps y.tsm
     """
-    run_export("c", model, rate, out, depth=depth, **_converter(bits, step, steps))
+    converter = _converter(bits, step, steps)
+    run_export("c", model, rate, out, depth=depth, adaptive=adaptive, **converter)
 
 
 def _converter(bits: int | None, step: int | None, steps: Path | None) -> dict[str, Any]:

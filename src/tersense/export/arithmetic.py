@@ -13,9 +13,10 @@ lacks to the next integer, so u·e < 2^shift for the largest u proves the rule f
 true for a larger shift, where e at most doubles; so rows of Φ with steps of their own share one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -273,3 +274,14 @@ def _check_steps(steps: Sequence[float], rows: int, largest: int) -> tuple[int, 
             f"got {wrong[0]:g}"
         )
     return tuple(int(step) for step in steps)
+
+
+def c_number(value: int) -> str:
+    """Write a number as an int of C: -2147483648 is none, but minus a number too large for one."""
+    return "-2147483647 - 1" if value == -(2**31) else str(value)
+
+
+def c_numbers(values: Iterable[Any]) -> str:
+    """Write the numbers of a table of C, as many on a line as fit."""
+    listed = ", ".join(c_number(int(value)) for value in values)
+    return fill(listed, 96, initial_indent="    ", subsequent_indent="    ")

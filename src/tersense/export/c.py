@@ -6,15 +6,22 @@ it. So a pixel is looked at once, when it arrives, and neither a window nor a li
 """
 
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from textwrap import fill
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tersense.export.arithmetic import Quantizer, RowQuantizer, make_quantizer
+from tersense.export.adaptive import require_decision
+from tersense.export.adaptive_c import tell_decision, write_decision
+from tersense.export.arithmetic import (
+    Quantizer,
+    RowQuantizer,
+    c_number,
+    c_numbers,
+    make_quantizer,
+)
 from tersense.export.base import Outcome
 from tersense.export.guide import fill_guide
 from tersense.export.test_vectors import Vectors, cut_windows, make_test_images, measure
@@ -24,7 +31,7 @@ from tersense.sensing.geometry import Geometry
 from tersense.sensing.patterns import Patterns
 
 _SOURCES = Path(__file__).parent / "firmware"
-_WIDTH = 640  # of the image that the figures of RAM are told for
+_WIDTH, _HEIGHT = 640, 480  # of the image that the figures of RAM are told for
 
 
 def write(
@@ -36,6 +43,7 @@ def write(
     bits: int | None = None,
     step: int | None = None,
     steps: Sequence[float] | None = None,
+    adaptive: bool = False,
 ) -> Outcome:
     """Write the encoder, its tables, and a program that tries it.
 
@@ -47,10 +55,12 @@ def write(
         bits: Of the codes that measurements are rounded to; None for exact ones only.
         step: What one unit of a code stands for; None for the smallest that clips nothing.
         steps: Instead, one for each row of Φ.
+        adaptive: Also write the decision that spends a budget where it pays, in `adaptive`.
     """
     patterns = imager.patterns
+    decision = require_decision(imager, depth, bits) if adaptive else None
     quantizer = make_quantizer(patterns, depth, bits, step, steps)
-    for source in sorted(_SOURCES.iterdir()):
+    for source in sorted(path for path in _SOURCES.iterdir() if path.is_file()):
         shutil.copyfile(source, folder / source.name)
     few = vectors.short()
     picture = make_test_images(patterns, vectors, depth)[0]
@@ -102,6 +112,14 @@ def write(
         "additions": f"{patterns.nonzeros:,}",
     }
     guide = fill_guide("c", numbers)
+    if decision:
+        details["adaptive"] = write_decision(imager, decision, folder / "adaptive")
+        down = geometry.grid(_HEIGHT, 1)[0]
+        guide += tell_decision(decision, across * down, _WIDTH, _HEIGHT)
+        facts["decision"] = (
+            f"{details['adaptive']['table_bytes']:,} bytes of tables; "
+            f"{details['adaptive']['score_bytes_per_window']} bytes of RAM per window for scores"
+        )
     return Outcome(details, facts, guide)
 
 
@@ -186,7 +204,7 @@ extern const {_c_type(_steps(quantizer).dtype)} tersense_steps[{len(quantizer.st
 /* Codes: see tersense_quantize. */
 #define TERSENSE_CODE_BITS {quantizer.bits}
 #define TERSENSE_STEP UINT{width}_C({quantizer.step})
-#define TERSENSE_LOW ({_c_number(quantizer.low)})
+#define TERSENSE_LOW ({c_number(quantizer.low)})
 #define TERSENSE_HIGH {quantizer.high}
 #define TERSENSE_BIAS UINT{width}_C({quantizer.bias})
 #define TERSENSE_ZERO {quantizer.zero}
@@ -203,7 +221,7 @@ def quantizer_table(quantizer: Quantizer | RowQuantizer) -> str:
     steps = _steps(quantizer)
     return f"""
 const {_c_type(steps.dtype)} tersense_steps[{len(steps)}] = {{
-{_numbers(steps)}
+{c_numbers(steps)}
 }};
 """
 
@@ -219,15 +237,15 @@ def _tables(patterns: Patterns) -> str:
 #include "tables.h"
 
 const tersense_count tersense_counts[{counts.size}] = {{
-{_numbers(counts.flat)}
+{c_numbers(counts.flat)}
 }};
 
 const tersense_row tersense_rows[{max(1, rows.size)}] = {{
-{_numbers(rows if rows.size else [0])}
+{c_numbers(rows if rows.size else [0])}
 }};
 
 const {_c_type(starts.dtype)} tersense_lines[{starts.size}] = {{
-{_numbers(starts)}
+{c_numbers(starts)}
 }};
 """
 
@@ -242,7 +260,7 @@ def _vectors(
     entries = []
     for name, pixels, y in zip(vectors.names, vectors.pixels, vectors.measurements, strict=True):
         lists = [pixels.flat, y, *([quantizer.codes(y)] if quantizer else [])]
-        listed = ",\n".join(f"{{\n{_numbers(values)}\n}}" for values in lists)
+        listed = ",\n".join(f"{{\n{c_numbers(values)}\n}}" for values in lists)
         entries.append(f'{{"{name}",\n{listed}}}')
     joined = ",\n".join(entries)
     return f"""\
@@ -257,24 +275,14 @@ const test_vector vectors[] = {{
 const unsigned picture_width = {picture.shape[1]}u, picture_height = {picture.shape[0]}u;
 
 const tersense_sample picture[] = {{
-{_numbers(picture.flat)}
+{c_numbers(picture.flat)}
 }};
 
 const tersense_value picture_y[] = {{
-{_numbers(measure(patterns, cut_windows(geometry, picture)).flat)}
+{c_numbers(measure(patterns, cut_windows(geometry, picture)).flat)}
 }};
 """
 
 
 def _c_type(dtype: np.dtype[Any]) -> str:
     return f"{dtype.name}_t"
-
-
-def _c_number(value: int) -> str:
-    """Write a number as an int: -2147483648 is none, but minus a number too large for one."""
-    return "-2147483647 - 1" if value == -(2**31) else str(value)
-
-
-def _numbers(values: Iterable[Any]) -> str:
-    listed = ", ".join(_c_number(int(value)) for value in values)
-    return fill(listed, 96, initial_indent="    ", subsequent_indent="    ")

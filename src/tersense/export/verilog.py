@@ -15,6 +15,8 @@ import numpy as np
 
 from tersense import __version__
 from tersense.errors import TersenseError
+from tersense.export.adaptive import require_decision
+from tersense.export.adaptive_verilog import write_decision
 from tersense.export.arithmetic import (
     Pixels,
     Quantizer,
@@ -62,6 +64,7 @@ def write(
     bits: int | None = None,
     step: int | None = None,
     steps: Sequence[float] | None = None,
+    adaptive: bool = False,
 ) -> Outcome:
     """Write sources, memories and testbenches.
 
@@ -76,7 +79,9 @@ def write(
         bits: Of the codes that measurements are rounded to; None for exact ones.
         step: What one unit of a code stands for; None for the smallest that clips nothing.
         steps: Instead, one for each row of Φ.
+        adaptive: Also write the decision that spends a budget where it pays, in `adaptive`.
     """
+    decision = require_decision(imager, depth, bits) if adaptive else None
     if not (1 <= width <= _LARGEST_SIDE and 1 <= height <= _LARGEST_SIDE):
         raise TersenseError(
             f"image sides must be from 1 to {_LARGEST_SIDE} pixels, got {width}×{height}"
@@ -93,7 +98,7 @@ def write(
         (folder / "tersense_row_quantizer.v").unlink()
     _copy_sources(RTL / "axis", folder / "axis")
     values = _values(imager, program, width, height, depth, quantizer)
-    for source in RTL.rglob("*.template"):
+    for source in (*RTL.glob("*.template"), *(RTL / "axis").glob("*.template")):
         text = Template(source.read_text(encoding="ascii")).substitute(values)
         path = folder / source.relative_to(RTL).with_suffix("")
         path.write_text(text, encoding="ascii")
@@ -110,7 +115,15 @@ def write(
         write_rom(folder, Path(STEPS_FILE).stem, words, word_bits)
         details["rom"]["steps"] = {"words": len(words), "bits": word_bits}
     guide = fill_guide("verilog", values | _figures(details, program, values, quantizer))
-    return Outcome(details, _facts(details, quantizer), guide)
+    facts = _facts(details, quantizer)
+    if decision:
+        told, text = write_decision(imager, decision, folder / "adaptive", width, height)
+        details["adaptive"], guide = told, guide + text
+        facts["decision"] = f"{told['clocks_per_window']:,} clocks per window, then " + (
+            f"{told['clocks_per_frame']:,} per frame; scores: "
+            f"{told['ram']['words'] * told['ram']['bits'] / 8192:.1f} KiB of RAM"
+        )
+    return Outcome(details, facts, guide)
 
 
 def _copy_sources(source: Path, folder: Path) -> None:

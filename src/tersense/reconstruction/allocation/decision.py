@@ -9,12 +9,13 @@ A sensor has y and little else. For every window it computes, in integers that f
    the leading one, plus the three bits after it.
 3. A score for each step from one level to the next: s = (w₂·h + b₂) >> q with
    h = max(0, (w₁·L + b₁) >> 6), weights of 8 bits. A score is the logarithm of what a measurement
-   gains there, in eighths of log₂; one that is above the score before it is taken down to that.
+   gains there, in eighths of log₂, limited to 12 bits, −2048 to 2046; one that is above the score
+   before it is taken down to that.
 
 The sensor keeps the scores of a frame. Where they differ little, they differ by chance: `temper`
 draws them to their mean. Then it looks for the threshold at which the windows together take what
-the budget allows, bit by bit: `spend`. Scores are limited to 12 bits there, −2048 to 2046. Shifts
-and divisions round down, also those of negative numbers.
+the budget allows, bit by bit: `spend`. Shifts and divisions round down, also those of negative
+numbers. `export.adaptive_c` and `export.adaptive_verilog` write the same integers for hardware.
 
 *Open loop*: the sensor has measured half of the budget and decides once what to measure further.
 *Encoder*: it has computed all sums anyway and decides which to send.
@@ -38,9 +39,9 @@ _FIRST_ROWS = 10  # that predict the others; more gain little
 _CORRELATION = 0.96  # of pixels side by side
 _BRIGHTNESS = 2.0  # variance of a window's brightness, in that of its pixels around it
 _CHANCE = 4  # mean difference of scores that means nothing, in eighths of log₂
-_SCORE_BITS = 12
+SCORE_BITS = 12
 _MOST_SHIFT = 32
-_LOWEST_SCORE, _HIGHEST_SCORE = -(1 << (_SCORE_BITS - 1)), (1 << (_SCORE_BITS - 1)) - 2
+_LOWEST_SCORE, _HIGHEST_SCORE = -(1 << (SCORE_BITS - 1)), (1 << (SCORE_BITS - 1)) - 2
 
 
 class IntegerDecision(nn.Module):
@@ -75,9 +76,11 @@ class IntegerDecision(nn.Module):
             self.register_buffer(name, torch.zeros(shape, dtype=kind))
 
     def check(self) -> None:
-        """Refuse shifts that no shifter has; a file may say anything."""
+        """Refuse what no sensor could compute; a file may say anything."""
         if not ((self.shift >= 0) & (self.shift < _MOST_SHIFT)).all():
             raise TersenseError(f"decision.shift must lie between 0 and {_MOST_SHIFT - 1}")
+        if self.prediction[: self.prediction.shape[1]].triu().any():
+            raise TersenseError("decision.prediction must predict rows from those before them")
 
     def decide(self, y: NDArray[np.integer], budget: int, known: int | None = None) -> Integers:
         """Return how many rows each window takes, (h, w).
@@ -103,7 +106,8 @@ class IntegerDecision(nn.Module):
         hidden = np.tensordot(first[:, :groups], logs, 1) + first_bias[:, None, None]
         hidden = np.maximum(hidden >> HIDDEN_SHIFT, 0)
         scores = (np.tensordot(second, hidden, 1) + second_bias[:, None, None]) >> int(shift)
-        falling: Integers = np.minimum.accumulate(scores, axis=0)
+        limited = np.clip(scores, _LOWEST_SCORE, _HIGHEST_SCORE)
+        falling: Integers = np.minimum.accumulate(limited, axis=0)
         return falling
 
     def groups_known(self, known: int) -> int:
@@ -161,7 +165,7 @@ def spend(scores: Integers, levels: Sequence[int], start: int, budget: int) -> I
     threshold = _LOWEST_SCORE
     if taken(threshold).sum() <= budget:
         return taken(threshold)
-    for bit in reversed(range(_SCORE_BITS)):
+    for bit in reversed(range(SCORE_BITS)):
         if taken(threshold + (1 << bit) - 1).sum() > budget:
             threshold += 1 << bit
     counts, more = taken(threshold), taken(threshold - 1)

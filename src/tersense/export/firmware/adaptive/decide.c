@@ -1,0 +1,198 @@
+#include "decide.h"
+
+#define LOWEST (-2048)
+#define HIGHEST 2046
+#define SCORE_BITS 12
+#define CHANCE 4 /* a mean difference of scores that means nothing */
+
+/* Shift right and round down; C leaves it open for negative numbers. */
+static tersense_sum shift_down(tersense_sum value, unsigned by)
+{
+    return value < 0 ? ~(~value >> by) : value >> by;
+}
+
+/* Return 8 * log2(value), the fraction cut to a straight line; 0 for 0 and 1. */
+static uint16_t log2_eighths(tersense_sum value)
+{
+    unsigned place = 0;
+
+    if (value < 1)
+        value = 1;
+    while (value >> place > 1)
+        place++;
+    value = place < 3 ? value << (3 - place) : value >> (place - 3);
+    return (uint16_t)(8 * place + ((unsigned)value & 7));
+}
+
+void tersense_score_begin(tersense_scorer *scorer)
+{
+    size_t row;
+
+    for (row = 0; row < TERSENSE_FIRST_ROWS; row++)
+        scorer->first[row] = 0;
+    scorer->sum = 0;
+    scorer->rows = scorer->groups = 0;
+}
+
+void tersense_score_row(tersense_scorer *scorer, tersense_value y)
+{
+    const int8_t *weights = tersense_prediction + (size_t)scorer->rows * TERSENSE_FIRST_ROWS;
+    tersense_sum told = 1 << (TERSENSE_PREDICTION_SHIFT - 1), rest;
+    size_t k;
+
+    for (k = 0; k < TERSENSE_FIRST_ROWS; k++)
+        told += (tersense_sum)weights[k] * scorer->first[k];
+    rest = y - shift_down(told, TERSENSE_PREDICTION_SHIFT);
+    scorer->sum += rest < 0 ? -rest : rest;
+    if (scorer->rows < TERSENSE_FIRST_ROWS)
+        scorer->first[scorer->rows] = y;
+    scorer->rows++;
+    if (scorer->groups < TERSENSE_LEVELS && scorer->rows == tersense_levels[scorer->groups]) {
+        scorer->logs[scorer->groups++] = log2_eighths(scorer->sum);
+        scorer->sum = 0;
+    }
+}
+
+int tersense_score_end(const tersense_scorer *scorer, int16_t scores[TERSENSE_STEPS])
+{
+    const tersense_net *net;
+    tersense_sum hidden[TERSENSE_HIDDEN], sum;
+    size_t unit, k, groups = scorer->groups;
+
+    if (groups == 0)
+        return 0;
+    net = &tersense_nets[groups - 1];
+    for (unit = 0; unit < TERSENSE_HIDDEN; unit++) {
+        sum = net->first_bias[unit];
+        for (k = 0; k < groups; k++)
+            sum += (tersense_sum)net->first[unit][k] * scorer->logs[k];
+        hidden[unit] = sum < 0 ? 0 : sum >> TERSENSE_HIDDEN_SHIFT;
+    }
+    for (k = 0; k < TERSENSE_STEPS; k++) {
+        sum = net->second_bias[k];
+        for (unit = 0; unit < TERSENSE_HIDDEN; unit++)
+            sum += net->second[k][unit] * hidden[unit];
+        sum = shift_down(sum, net->shift);
+        sum = sum < LOWEST ? LOWEST : sum > HIGHEST ? HIGHEST : sum;
+        scores[k] = k && scores[k - 1] < sum ? scores[k - 1] : (int16_t)sum;
+    }
+    return 1;
+}
+
+int tersense_score(const tersense_value *y, size_t known, int16_t scores[TERSENSE_STEPS])
+{
+    tersense_scorer scorer;
+    size_t row;
+
+    tersense_score_begin(&scorer);
+    for (row = 0; row < known; row++)
+        tersense_score_row(&scorer, y[row]);
+    return tersense_score_end(&scorer, scores);
+}
+
+/* Return the mean of a step's scores, rounded down, bit by bit. */
+static int mean_of(const int16_t *scores, size_t windows)
+{
+    int64_t rest = 0;
+    int mean = LOWEST, place;
+    size_t k;
+
+    for (k = 0; k < windows; k++)
+        rest += scores[k * TERSENSE_STEPS] - LOWEST;
+    for (place = SCORE_BITS - 1; place >= 0; place--) {
+        const int64_t part = (int64_t)windows << place;
+
+        if (rest >= part) {
+            rest -= part;
+            mean += 1 << place;
+        }
+    }
+    return mean;
+}
+
+/* Draw scores to the mean of their step, the more the less they differ. */
+static void temper(int16_t *scores, size_t windows)
+{
+    int means[TERSENSE_STEPS], share = 0;
+    const int64_t all = (int64_t)windows * TERSENSE_STEPS;
+    int64_t apart = 0;
+    size_t window, k;
+
+    for (k = 0; k < TERSENSE_STEPS; k++) {
+        means[k] = mean_of(scores + k, windows);
+        for (window = 0; window < windows; window++) {
+            const int by = scores[window * TERSENSE_STEPS + k] - means[k];
+            apart += by < 0 ? -by : by;
+        }
+    }
+    while (share < 8 && apart >= (CHANCE + 1 + share) * all)
+        share++;
+    for (window = 0; window < windows; window++, scores += TERSENSE_STEPS)
+        for (k = 0; k < TERSENSE_STEPS; k++) {
+            const int near = means[k] + (int)shift_down(share * (scores[k] - means[k]), 3);
+            scores[k] = k && scores[k - 1] < near ? scores[k - 1] : (int16_t)near;
+        }
+}
+
+static unsigned bound_of(size_t level, unsigned start)
+{
+    return tersense_levels[level] > start ? tersense_levels[level] : start;
+}
+
+/* Return what the steps of a window that have at least a score take, from the first level on. */
+static unsigned taken_of(const int16_t *scores, int least, unsigned start)
+{
+    size_t k = 0;
+
+    while (k < TERSENSE_STEPS && scores[k] >= least)
+        k++;
+    return bound_of(k, start);
+}
+
+static int64_t taken_of_all(const int16_t *scores, size_t windows, int least, unsigned start)
+{
+    int64_t sum = 0;
+
+    for (; windows; windows--, scores += TERSENSE_STEPS)
+        sum += taken_of(scores, least, start);
+    return sum;
+}
+
+int tersense_spend(int16_t *scores, size_t windows, unsigned start, int64_t budget,
+                   uint16_t *counts)
+{
+    unsigned part = 0;
+    int64_t sum, left;
+    int threshold = LOWEST, place;
+    size_t k;
+
+    if (budget < (int64_t)windows * bound_of(0, start))
+        return 0;
+    temper(scores, windows);
+    for (place = SCORE_BITS - 1; place >= 0; place--)
+        if (taken_of_all(scores, windows, threshold + (1 << place) - 1, start) > budget)
+            threshold += 1 << place;
+
+    /* What is left goes to the steps just below: as many to each window, and one to the first. */
+    left = budget - taken_of_all(scores, windows, threshold, start);
+    for (k = 0; k < windows; k++)
+        counts[k] = (uint16_t)(taken_of(scores + k * TERSENSE_STEPS, threshold - 1, start)
+                               - taken_of(scores + k * TERSENSE_STEPS, threshold, start));
+    for (place = TERSENSE_COUNT_BITS - 1; place >= 0; place--) {
+        const unsigned tried = part + (1u << place);
+
+        for (sum = 0, k = 0; k < windows; k++)
+            sum += counts[k] < tried ? counts[k] : tried;
+        if (sum <= left)
+            part = tried;
+    }
+    for (k = 0; k < windows; k++)
+        left -= counts[k] < part ? counts[k] : part;
+    for (k = 0; k < windows; k++) {
+        const unsigned more = counts[k] > part ? part + (left > 0) : counts[k];
+
+        left -= counts[k] > part && left > 0;
+        counts[k] = (uint16_t)(taken_of(scores + k * TERSENSE_STEPS, threshold, start) + more);
+    }
+    return 1;
+}

@@ -1,0 +1,57 @@
+/*
+ * Where to measure more, decided by the sensor in integers; bit for bit the decision of tersense.
+ *
+ * Every window gets scores from the measurements that it has: what further ones would gain, step by
+ * step from one level (tersense_levels) to the next. Then a frame's budget is spent on the steps
+ * with the highest scores.
+ *
+ *   open loop   measure `start` rows of every window and score them; spend; measure the rest
+ *   encoder     compute all rows of every window and score them; spend with start = 0; send as many
+ *               of the first rows of each window as its count says
+ *
+ * Freestanding C99: no library, no heap, no floating point, no division, no variables of its own.
+ * The caller keeps the scores of a frame, TERSENSE_STEPS values of 16 bits per window.
+ */
+#ifndef TERSENSE_DECIDE_H
+#define TERSENSE_DECIDE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "decision.h"
+
+/* A window whose measurements are arriving. Several may be under way at once. */
+typedef struct {
+    tersense_value first[TERSENSE_FIRST_ROWS];
+    uint16_t logs[TERSENSE_LEVELS]; /* of the groups that are complete */
+    tersense_sum sum;               /* of the group under way */
+    uint16_t rows, groups;
+} tersense_scorer;
+
+/* Begin a window; add its measurements one by one, in the order of the rows, TERSENSE_ROWS at most. */
+void tersense_score_begin(tersense_scorer *scorer);
+void tersense_score_row(tersense_scorer *scorer, tersense_value y);
+
+/*
+ * Compute the scores of a window from the measurements so far. Returns 0, and computes nothing, if
+ * these are fewer than the first level.
+ */
+int tersense_score_end(const tersense_scorer *scorer, int16_t scores[TERSENSE_STEPS]);
+
+/* The same for `known` measurements that lie in memory. */
+int tersense_score(const tersense_value *y, size_t known, int16_t scores[TERSENSE_STEPS]);
+
+/*
+ * Decide how many measurements each window of a frame takes, those included that it has: together
+ * `budget`, or all rows of all windows if that is less.
+ *
+ * scores: those of one window after the other, all from equally many rows; they are overwritten.
+ * start:  what every window has already; 0 for an encoder.
+ *
+ * Returns 0, and decides nothing, if the budget is below what all windows take in any case: start,
+ * or the first level.
+ */
+int tersense_spend(int16_t *scores, size_t windows, unsigned start, int64_t budget,
+                   uint16_t *counts);
+
+#endif
