@@ -175,7 +175,8 @@ def test_a_broken_upload_becomes_a_message_on_the_page(studio, tmp_path):
 
 def test_bits_and_noise_are_what_the_file_says(studio, tmp_path):
     write_image(tmp_path / "photo.png", data.astronaut()[:40, :50])
-    done, _, files = studio.work(tmp_path / "photo.png", "small", "25 %", "6", "30")
+    result = studio.work(tmp_path / "photo.png", "small", "25 %", "6", "30")
+    done, files = result.done, result.files
     y = Measurements.load(files["tsm"])
     assert (y.header.readout.bits, y.header.readout.noise) == (6, 30.0)
     again = studio.shelf["small"]["25 %"].reconstruct(y)

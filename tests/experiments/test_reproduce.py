@@ -390,7 +390,7 @@ def test_readouts_are_a_table_of_cameras_beside_linear_estimates(folders, tmp_pa
     assert text in printed
     result = json.loads((tmp_path / "o/readouts.json").read_text())
     labels = [row["label"] for row in result["rows"]]
-    assert labels == ["flex, not told", "linear, ρ = 0.8, patterns of flex",
+    assert labels == ["flex", "linear, ρ = 0.8, patterns of flex",
                       "linear, ρ = 0.95, patterns of flex", "paper-r25, not told",
                       "linear, ρ = 0.8, patterns of paper-r25",
                       "linear, ρ = 0.95, patterns of paper-r25"]  # fmt: skip
