@@ -11,10 +11,10 @@ from tersense.experiments.comparison import (
     compare_sensing,
     counts_of,
     draw_comparison,
-    sense_in_rounds,
 )
 from tersense.io.images import read_image, write_image
 from tersense.measurements.readout import Readout
+from tersense.models.adaptive import AdaptiveCamera
 from tersense.models.files import write_model
 
 GRAY, COLOR = data.camera()[100:157, 120:201], data.astronaut()[:40, :50]
@@ -39,7 +39,8 @@ def test_both_take_the_same_number_of_measurements(imager, image):
 
 def test_measurements_in_rounds_are_those_that_the_capture_asked_for(imager):
     readout = Readout(noise=20.0, seed=3)
-    y, whole = sense_in_rounds(imager, GRAY, 0.2, 3, readout), imager.sense(GRAY, readout=readout)
+    whole = imager.sense(GRAY, readout=readout)
+    y = AdaptiveCamera(imager, 0.2, "closed", 3).sense(GRAY, readout)
     capture = imager.begin(GRAY.shape, 0.2, 3, readout)
     while (request := capture.next()) is not None:
         capture.add(whole.values[request.mask])
@@ -70,7 +71,7 @@ def test_plot_counts_draws_images_and_measurement_files(imager, tmp_path, capsys
     windows = -(-57 // STRIDE) * -(-81 // STRIDE)
     assert f"{12 * windows:,} measurements" in capsys.readouterr().out
     both = read_image(out).shape
-    sense_in_rounds(imager, GRAY, 0.2, 3).save(tmp_path / "y.tsm")
+    AdaptiveCamera(imager, 0.2).sense(GRAY).save(tmp_path / "y.tsm")
     assert main(["plot", "counts", str(tmp_path / "y.tsm"), "-m", str(model), "-o", str(out)]) == 0
     assert read_image(out).shape[1] < both[1]
 

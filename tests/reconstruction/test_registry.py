@@ -15,6 +15,7 @@ from tersense.measurements.readout import Readout
 from tersense.models.imager import Imager
 from tersense.reconstruction import Reconstructor, base, find_reconstructor, register
 from tersense.sensing.geometry import Geometry
+from tersense.sensing.operator import SensingOperator
 from tersense.sensing.patterns import random_patterns
 
 
@@ -138,3 +139,10 @@ def test_a_linear_estimate_that_knows_the_noise_is_better():
     knowing = linear.reconstruct_batch(noisy, readout=Readout(noise=150.0))[0].numpy()
     errors = [np.mean((estimate - image) ** 2) for estimate in (blind, knowing)]
     assert errors[1] < 0.7 * errors[0]
+
+
+def test_a_reconstructor_without_feature_maps_says_that_it_cannot_decide():
+    linear = base.build_reconstructor("linear", {}, Geometry(8, 8), 4)
+    operator = SensingOperator(torch.ones(4, 8, 8), 8)
+    with pytest.raises(TersenseError, match="linear has no feature maps.*use unrolled"):
+        linear.examine(torch.zeros(1, 4, 2, 2), operator, (16, 16))

@@ -27,11 +27,12 @@ from tersense.app.state import (
     deciding_camera,
 )
 from tersense.errors import TersenseError
-from tersense.experiments.comparison import Comparison, counts_of, sense_in_rounds
+from tersense.experiments.comparison import Comparison, counts_of
 from tersense.io.count_maps import CountScale, draw_counts
 from tersense.io.figures import draw_error, draw_measurements, draw_pattern_sheet
 from tersense.io.images import PHOTOGRAPH, write_image
 from tersense.measurements.readout import Readout
+from tersense.models.adaptive import AdaptiveCamera
 from tersense.models.imager import Imager
 
 SAMPLES = [PHOTOGRAPH, *map(PHOTOGRAPH.with_name, ("coffee.jpg", "camera.png"))]
@@ -230,7 +231,8 @@ class Studio:
 
 def _compare(whole: Imager, done: Capture, rounds: int, readout: Readout) -> Comparison:
     """Spend as many measurements as were taken evenly again, in rounds."""
-    y = sense_in_rounds(whole, done.original, done.imager.rate, rounds, readout)
+    camera = AdaptiveCamera(whole, done.imager.rate, "closed", rounds)
+    y = camera.sense(done.original, readout)
     return Comparison(
         whole, rounds, done.original, done.measurements, y, done.estimate, whole.reconstruct(y)
     )

@@ -13,6 +13,13 @@ from tersense.cli.options import ModelOption, RateOption, load_model, out_option
 export_app = typer.Typer(help="Write a camera out for hardware and other runtimes.")
 
 OutOption = Annotated[Path, out_option("DIR", "A new or empty folder.")]
+CameraOption = Annotated[
+    Literal["array", "single"],
+    typer.Option("--camera", help="array: a detector for each window; single: one for all."),
+]
+MirrorsOption = Annotated[
+    str, typer.Option("--mirrors", metavar="WIDTHxHEIGHT", help="Of the device.")
+]
 PixelDepthOption = Annotated[
     int, typer.Option("--depth", metavar="D", help="Bits per pixel, from 8 to 16.")
 ]
@@ -134,13 +141,8 @@ def export_patterns(
     out: OutOption,
     model: ModelOption = "default",
     rate: RateOption = None,
-    camera: Annotated[
-        Literal["array", "single"],
-        typer.Option("--camera", help="array: a detector for each window; single: one for all."),
-    ] = "array",
-    mirrors: Annotated[
-        str, typer.Option("--mirrors", metavar="WIDTHxHEIGHT", help="Of the device.")
-    ] = "1024x768",
+    camera: CameraOption = "array",
+    mirrors: MirrorsOption = "1024x768",
     image: Annotated[
         str | None,
         typer.Option(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from tersense.cli.adaptive import PsnrOption, RoundsOption, spread_of
-from tersense.cli.export import parse_size
+from tersense.cli.export import CameraOption, MirrorsOption, parse_size
 from tersense.cli.options import DeviceOption, NoiseOption, RateOption, load_model, out_option
 
 if TYPE_CHECKING:
@@ -45,13 +45,8 @@ def plan(
     rounds: RoundsOption = None,
     quality: PsnrOption = None,
     noise: NoiseOption = 0.0,
-    camera: Annotated[
-        Literal["array", "single"],
-        typer.Option("--camera", help="array: a detector for each window; single: one for all."),
-    ] = "array",
-    mirrors: Annotated[
-        str, typer.Option("--mirrors", metavar="WIDTHxHEIGHT", help="Of the device.")
-    ] = "1024x768",
+    camera: CameraOption = "array",
+    mirrors: MirrorsOption = "1024x768",
     scale: Annotated[
         int | None,
         typer.Option(

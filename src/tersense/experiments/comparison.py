@@ -9,9 +9,9 @@ from tersense.evaluation.metrics import psnr
 from tersense.io.count_maps import CountScale, draw_count_bar, draw_counts
 from tersense.io.figures import ERROR_CAPTION, draw_color_bar, draw_error, draw_sheet
 from tersense.io.images import ImageArray
-from tersense.measurements.counts import which_measured
 from tersense.measurements.measurements import Measurements
 from tersense.measurements.readout import Readout
+from tersense.models.adaptive import AdaptiveCamera
 from tersense.models.imager import Imager
 
 _WIDTH = 360  # pixels, about, of each panel: captions need them
@@ -59,27 +59,10 @@ def compare_sensing(
         readout: What happens to the values.
     """
     lower = imager.at_rate(rate)
-    adaptive = sense_in_rounds(imager, image, rate, rounds, readout)
+    adaptive = AdaptiveCamera(imager, rate, "closed", rounds).sense(image, readout)
     even = lower.sense(image, readout=readout)
     images = lower.reconstruct(even), imager.reconstruct(adaptive)
     return Comparison(imager, rounds, image, even, adaptive, *images)
-
-
-def sense_in_rounds(
-    imager: Imager, image: ImageArray, rate: float, rounds: int, readout: Readout | None = None
-) -> Measurements:
-    """Sense an image in rounds, each channel with a budget of its own; see `models.capture`."""
-    y = imager.sense(image, readout=readout)
-    height, width = image.shape[:2]
-    maps = []
-    for values in y.values.reshape(-1, *y.values.shape[-3:]):
-        capture = imager.begin((height, width), rate, rounds, y.header.readout)
-        while (request := capture.next()) is not None:
-            capture.add(values[request.mask])
-        maps.append(capture.counts)
-    counts = np.stack(maps) if image.ndim == 3 else maps[0]
-    taken = np.where(which_measured(counts.astype(np.int32), imager.rows), y.values, 0)
-    return Measurements(taken.astype(y.values.dtype), y.header, counts.astype(np.int32))
 
 
 def counts_of(measurements: Measurements) -> NDArray[np.int32]:

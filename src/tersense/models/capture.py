@@ -300,11 +300,11 @@ class Capture:
         The first time, an image from a part of the rows predicts the others. Later the image before
         the newest rows is known already, and costs nothing.
         """
-        predictor, operator = self.camera.predictor, self.camera.operator
-        whitening = self.camera.reconstructor.whitening(operator)
-        assert predictor is not None
-        assert whitening is not None
         if self._evidence is None:
+            predictor, operator = self.camera.predictor, self.camera.operator
+            whitening = self.camera.reconstructor.whitening(operator)
+            assert predictor is not None
+            assert whitening is not None
             self._evidence = Evidence(operator, whitening, predictor.levels)
             part = np.maximum(1, (_FIRST_LOOK * self.history[0]).astype(np.int64))
             self._take_in(self._evidence, part)

@@ -141,7 +141,10 @@ class Reconstructor(nn.Module, ABC):
         Adaptive sensing predicts errors from them. A reconstructor with `any_count` that has none
         cannot be part of it.
         """
-        raise NotImplementedError(f"{self.registered_name} has no feature maps")
+        raise TersenseError(
+            f"{self.registered_name} has no feature maps, by which adaptive sensing decides; "
+            "measure evenly, or use unrolled"
+        )
 
 
 Registered = TypeVar("Registered", bound=type[Reconstructor])

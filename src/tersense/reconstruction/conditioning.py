@@ -62,13 +62,13 @@ def tell(
     if deviation is None:
         both = torch.stack([log_rate, torch.zeros_like(log_rate)], dim=1)
         return Told(rate, of_windows=both, stride=stride)
-    noise = _mean_noise(deviation, counts)
+    noise = mean_noise(deviation, counts)
     both = torch.stack([log_rate + 0 * noise, noise + 0 * log_rate], dim=1)
     coarse = spread(noise, half, stride / 2)[:, None]
     return Told(rate, coarse, spread(noise, size, stride), both, stride)
 
 
-def _mean_noise(deviation: Tensor, counts: Tensor | None) -> Tensor:
+def mean_noise(deviation: Tensor, counts: Tensor | None) -> Tensor:
     """Return the mean of log(1 + σ/unit) over the rows that were measured, (N, h, w).
 
     A mean of logarithms: a few patterns of large steps must not discredit all the others.

@@ -37,15 +37,16 @@ def choose_device(wanted: "str | torch.device") -> "torch.device":
 
 @contextlib.contextmanager
 def full_precision() -> Iterator[None]:
-    """Let no GPU convolve in TF32, whose 11 bits drown small differences of large sums."""
+    """Let no GPU multiply in TF32, whose 11 bits drown small differences of large sums."""
     import torch
 
-    before = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = False
+    convolutions, products = torch.backends.cudnn, torch.backends.cuda.matmul
+    before = convolutions.allow_tf32, products.allow_tf32
+    convolutions.allow_tf32 = products.allow_tf32 = False
     try:
         yield
     finally:
-        torch.backends.cudnn.allow_tf32 = before
+        convolutions.allow_tf32, products.allow_tf32 = before
 
 
 def device_name(device: "torch.device") -> str:

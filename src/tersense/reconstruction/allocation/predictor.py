@@ -21,13 +21,13 @@ from tersense.errors import TersenseError
 from tersense.io.schema import at_least, at_most, validate
 from tersense.reconstruction.allocation.curves import count_levels
 from tersense.reconstruction.base import Reconstructor
+from tersense.reconstruction.conditioning import mean_noise
 from tersense.runtime.device import full_precision
 from tersense.sensing.gram import convolve_windows
 from tersense.sensing.operator import SensingOperator
 from tersense.sensing.patterns import rows_for_rate
 
 _LEAST = 1e-6  # energy in deviations of the pixels, squared; below, all is the same
-_ERROR_UNIT = 0.05  # as in `unrolled`
 _LEAST_STD = 1e-3  # of an input
 _MAPS = 5  # besides features and groups of rows: counts, surprise, its rows, change, noise
 
@@ -77,7 +77,7 @@ class Evidence:
         self._surprise_kept, self._newest_kept = surprise, newest
         noise = torch.zeros_like(surprise)
         if deviation is not None:
-            noise = noise + (1 + deviation / _ERROR_UNIT).log().mean(dim=1)
+            noise = noise + mean_noise(deviation, counts)
         maps = torch.stack([counts.to(z.dtype).log(), surprise, newest.log(), change, noise], dim=1)
         self._summary = torch.cat([features.to(z.dtype), *self._groups(z, counts), maps], dim=1)
         self.counts, self._image = counts, image
