@@ -144,5 +144,5 @@ def test_a_linear_estimate_that_knows_the_noise_is_better():
 def test_a_reconstructor_without_feature_maps_says_that_it_cannot_decide():
     linear = base.build_reconstructor("linear", {}, Geometry(8, 8), 4)
     operator = SensingOperator(torch.ones(4, 8, 8), 8)
-    with pytest.raises(TersenseError, match="linear has no feature maps.*use unrolled"):
+    with pytest.raises(TersenseError, match=r"linear has no feature maps.*use unrolled"):
         linear.examine(torch.zeros(1, 4, 2, 2), operator, (16, 16))
