@@ -28,6 +28,7 @@ from tersense.errors import TersenseError
 from tersense.evaluation.metrics import psnr
 from tersense.io.images import read_image, write_image
 from tersense.measurements.measurements import Measurements
+from tersense.models.capture import Capture
 from tersense.models.files import write_model
 from tersense.models.imager import Imager
 from tersense.sensing.patterns import Patterns
@@ -302,14 +303,13 @@ def test_rounds_are_few(deciding_studio, tmp_path, wrong):
 def test_rounds_end_with_the_time_limit(deciding_studio, tmp_path, monkeypatch):
     """The even image is there in time; the first look of the second round is too late."""
     write_image(tmp_path / "photo.png", data.astronaut()[:40, :50])
-    begin = Imager.begin
+    add = Capture.add
 
-    def late(imager, *arguments):
-        made = begin(imager, *arguments)
+    def late(capture, values):
+        add(capture, values)
         deciding_studio._stopping.set()
-        return made
 
-    monkeypatch.setattr(Imager, "begin", late)
+    monkeypatch.setattr(Capture, "add", late)
     with pytest.raises(TersenseError, match="being closed"):
         deciding_studio.work(tmp_path / "photo.png", "adaptive", "25 %")
 
