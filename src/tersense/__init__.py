@@ -17,6 +17,7 @@ __all__ = [
     "TersenseError",
     "from_pretrained",
     "load",
+    "read",
     "read_measured",
 ]
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from tersense.measurements.tables import read_measured
     from tersense.models.hub import from_pretrained
     from tersense.models.imager import Imager
-    from tersense.models.zoo import load
+    from tersense.models.zoo import load, read
     from tersense.sensing.patterns import Patterns
     from tersense.sensing.ternary import TernarySensor
 
@@ -40,6 +41,7 @@ _HOMES = {
     "TersenseError": "errors",
     "from_pretrained": "models.hub",
     "load": "models.zoo",
+    "read": "models.zoo",
     "read_measured": "measurements.tables",
 }
 

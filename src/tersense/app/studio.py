@@ -188,7 +188,7 @@ class Studio:
         for name, pixels in images.items():
             write_image(files[name], pixels)
         files["tsm"] = folder / f"{stem}.tsm"
-        done.measurements.save(files["tsm"])
+        done.measurements.save(files["tsm"], done.imager.patterns)
         return {name: str(file) for name, file in files.items()}
 
     def _touch(self, upload: Path) -> None:

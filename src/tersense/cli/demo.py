@@ -32,7 +32,7 @@ def run_demo(imager: Imager, folder: Path, force: bool = False) -> tuple[dict[st
     sensed = time.perf_counter()
     again = imager.reconstruct(y)
     done = time.perf_counter()
-    y.save(folder / "photograph.tsm")
+    y.save(folder / "photograph.tsm", imager.patterns)
     write_image(reconstruction, again)
     write_image(sheet, draw_demo(imager, photograph, again))
     patterns = imager.patterns

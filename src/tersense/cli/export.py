@@ -92,7 +92,7 @@ def export_verilog(
     """
     run_export(
         "verilog", model, rate, out, lanes=lanes, width=width, height=height, depth=depth,
-        adaptive=adaptive, **_converter(bits, step, steps),
+        adaptive=adaptive, **_converter(bits, step, steps, model),
     )  # fmt: skip
 
 
@@ -113,17 +113,19 @@ def export_c(
 
     Example: tersense export c -m paper-r25 -o firmware --steps y.tsm
     """
-    converter = _converter(bits, step, steps)
+    converter = _converter(bits, step, steps, model)
     run_export("c", model, rate, out, depth=depth, adaptive=adaptive, **converter)
 
 
-def _converter(bits: int | None, step: int | None, steps: Path | None) -> dict[str, Any]:
+def _converter(
+    bits: int | None, step: int | None, steps: Path | None, model: str
+) -> dict[str, Any]:
     """Return the options of the quantizer."""
     if steps is None:
         return {"bits": bits, "step": step}
     from tersense.export.arithmetic import read_steps
 
-    found, of_rows = read_steps(steps, bits)
+    found, of_rows = read_steps(steps, bits, model)
     return {"bits": found, "step": step, "steps": of_rows}
 
 

@@ -36,6 +36,14 @@ from tersense.cli.options import (
     shared_by_processes,
 )
 
+PlainOption = Annotated[
+    bool,
+    typer.Option(
+        "--plain",
+        help="Write a safetensors file that any program reads, without coding the values: larger.",
+    ),
+]
+
 if TYPE_CHECKING:
     from tersense.cli.batch import Task
     from tersense.measurements.measurements import Measurements
@@ -65,6 +73,7 @@ def sense(
     rounds: RoundsOption = None,
     quality: PsnrOption = None,
     maps: MapsOption = None,
+    plain: PlainOption = False,
     device: DeviceOption = "auto",
 ) -> None:
     """Take the measurements of images, gray or color, of any size.
@@ -113,10 +122,11 @@ def sense(
 
     def work(measurements: Any, target: Path) -> None:
         make_folder(target.parent)
-        measurements.save(target)
+        measurements.save(target, None if plain else imager.patterns)
+        bits = 8 * target.stat().st_size / measurements.pixels
         say(
             f"{target}: {measurements.taken:,} measurements, "
-            f"{measurements.per_pixel:.4g} and {measurements.bits_per_pixel:.4g} bits per pixel"
+            f"{measurements.per_pixel:.4g} and {bits:.4g} bits per pixel"
             + ("" if measurements.header.mode == "L" else " of each channel")
             + ("" if readout.exact else f"; {measurements.header.readout}")
             + (f"; {spread_of(measurements)}" if camera else "")
@@ -180,7 +190,7 @@ def reconstruct(
     from tersense.models.zoo import find_by_patterns
     from tersense.runtime.distributed import rank, together
 
-    read, find = _choose_reader(measured, manifest, size, max_pixels)
+    read, find = _choose_reader(measured, manifest, size, max_pixels, model)
 
     def plan() -> "list[Task]":
         tasks = plan_tasks(measured, out, ".png", find)
@@ -213,11 +223,15 @@ def reconstruct(
 
 
 def _choose_reader(
-    sources: list[Path], manifest: Path | None, size: str | None, max_pixels: int
+    sources: list[Path],
+    manifest: Path | None,
+    size: str | None,
+    max_pixels: int,
+    model: str | None,
 ) -> tuple[Callable[[Path], Any], Callable[[Path], list[Path]]]:
     """Return what reads one file and what finds the files of a folder: ours, or tables."""
     from tersense.cli.batch import find_measurements
-    from tersense.measurements.measurements import Measurements
+    from tersense.models.zoo import read
 
     if manifest:
         from tersense.measurements.tables import find_tables, read_measured
@@ -228,7 +242,7 @@ def _choose_reader(
     if tables or size:
         what = tables[0] if tables else "--size"
         raise typer.BadParameter(f"{what} is about a table; name the camera's --manifest with it")
-    return lambda path: Measurements.load(path, max_pixels), find_measurements
+    return lambda path: read(path, model, max_pixels), find_measurements
 
 
 def _report_failures(failures: dict[Path, str], total: int) -> None:

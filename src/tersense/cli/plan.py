@@ -107,11 +107,11 @@ def _begin(
     scale: int | None,
 ) -> "Round":
     """Return a capture of which nothing is measured, or what a file holds."""
-    from tersense.measurements.measurements import Measurements
     from tersense.models.adaptive import ROUNDS_TO_QUALITY, USUAL_ROUNDS
     from tersense.models.plans import Round, RoundSettings, begin_with
+    from tersense.models.zoo import read
 
-    measured = Measurements.load(source) if source is not None else None
+    measured = read(source, model) if source is not None else None
     if (size is None) == (measured is None):
         raise typer.BadParameter(
             "a capture begins with a --size or with a measurement file; give one of them"

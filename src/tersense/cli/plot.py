@@ -229,14 +229,13 @@ def plot_counts(
     from tersense.experiments.comparison import compare_sensing, draw_comparison, draw_where
     from tersense.io.files import require_writable_folder
     from tersense.io.images import read_image, require_image_target, write_image
-    from tersense.measurements.measurements import Measurements
-    from tersense.models.zoo import find_by_patterns, load
+    from tersense.models.zoo import find_by_patterns, load, read
 
     require_writable_folder(out)
     if image.suffix == ".tsm":
         if rate is not None or rounds is not None:
             raise typer.BadParameter("--rate and --rounds are for images; a file has its counts")
-        y = Measurements.load(image)
+        y = read(image, model)
         require_image_target(out, force)
         header = y.header
         found = model or find_by_patterns(header.phi, header.stride, header.rows)

@@ -26,8 +26,8 @@ from tersense.errors import TersenseError
 from tersense.io.deep import USUAL, largest_pixel
 from tersense.io.files import read_npy
 from tersense.io.images import ImageArray
-from tersense.measurements.measurements import Measurements
 from tersense.measurements.readout import Readout
+from tersense.models.zoo import read
 from tersense.sensing.patterns import Patterns
 
 LEAST_CODE_BITS, MOST_CODE_BITS = 2, 32
@@ -236,12 +236,15 @@ def make_quantizer(
     return Quantizer(bits, step, lowest, highest)
 
 
-def read_steps(path: str | Path, bits: int | None = None) -> tuple[int, tuple[float, ...]]:
+def read_steps(
+    path: str | Path, bits: int | None = None, model: str | None = None
+) -> tuple[int, tuple[float, ...]]:
     """Read a step for each row of Φ, and the bits of the codes that they belong to.
 
     Args:
         path: A measurement file (`.tsm`) whose rows have steps of their own, or a `.npy` file.
         bits: B; a measurement file knows it.
+        model: That sensed the file, where it is not built in.
     """
     if Path(path).suffix.lower() == ".npy":
         if bits is None:
@@ -252,7 +255,7 @@ def read_steps(path: str | Path, bits: int | None = None) -> tuple[int, tuple[fl
                 f"{path} must hold a list of steps, got {found.dtype} {found.shape}"
             )
         return bits, tuple(float(step) for step in found)
-    readout = Measurements.load(path).header.readout
+    readout = read(path, model).header.readout
     if not readout.steps:
         raise TersenseError(
             f"{path} has no step for each row ({readout}); sense with --bits and the usual "

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,10 @@ from tersense.measurements import tsm
 from tersense.measurements.counts import Counts, check_counts, count_all, which_measured
 from tersense.measurements.readout import Readout
 from tersense.measurements.tsm import Header
+from tersense.sensing.patterns import Patterns
+
+if TYPE_CHECKING:
+    from tersense.measurements.codec import FindPatterns
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,16 +71,17 @@ class Measurements:
 
         Windows that are partly outside the image count in full.
         """
-        return self.taken / self._pixels
+        return self.taken / self.pixels
 
     @property
-    def _pixels(self) -> int:
+    def pixels(self) -> int:
+        """Return how many pixels the image has, of all channels."""
         return self.header.height * self.header.width * (1 if self.header.mode == "L" else 3)
 
     @property
     def bits_per_pixel(self) -> float:
         """Return the bits per pixel (of each channel, in color) of the file without its header."""
-        return 8 * self.payload_bytes / self._pixels
+        return 8 * self.payload_bytes / self.pixels
 
     @property
     def payload_bytes(self) -> int:
@@ -132,33 +137,73 @@ class Measurements:
             return self.read_out(Readout.ranging(bits))
         return self.read_out(Readout.covering(full_scale, bits))
 
-    def to_bytes(self) -> bytes:
-        """Return the content of a measurement file."""
-        return tsm.encode(self.values, self.header, self.counts)
+    def to_bytes(self, patterns: Patterns | None = None) -> bytes:
+        """Return the content of a measurement file; see `save`."""
+        if patterns is None:
+            return tsm.encode(self.values, self.header, self.counts)
+        from tersense.measurements import codec  # Numba takes a while to import
 
-    def save(self, path: str | Path) -> None:
-        """Write a measurement file (`.tsm`), whole or not at all."""
-        content = self.to_bytes()
+        self.header.require_taken_with(patterns, "the camera given")
+        return codec.encode(self.values, self.header, self.counts, patterns)
+
+    def save(self, path: str | Path, patterns: Patterns | None = None) -> None:
+        """Write a measurement file (`.tsm`), whole or not at all.
+
+        Args:
+            path: The file.
+            patterns: Φ, to code the values in few bytes; whoever reads the file then needs it,
+                too. Without, a plain file that needs nothing else.
+        """
+        content = self.to_bytes(patterns)
         with written_whole(path) as partial:
             partial.write_bytes(content)
 
     @classmethod
-    def load(cls, path: str | Path, max_pixels: int = tsm.MAX_PIXELS) -> "Measurements":
+    def load(
+        cls,
+        path: str | Path,
+        max_pixels: int = tsm.MAX_PIXELS,
+        patterns: "Patterns | FindPatterns | None" = None,
+    ) -> "Measurements":
         """Read a measurement file (`.tsm`), checking all of it.
 
         Args:
             path: The file.
             max_pixels: Refuse larger images, before memory is taken for them.
+            patterns: Φ, which a coded file needs; or what finds it, given the first digits of its
+                hash, the stride and the number of rows.
         """
         size = require_file(path)
         try:
             with Path(path).open("rb") as file:
+                if file.read(len(tsm.CODED_MAGIC)) == tsm.CODED_MAGIC:
+                    file.seek(0)
+                    return cls._decoded(file.read(), max_pixels, patterns)
+                file.seek(0)
                 return cls(*tsm.decode(file, size, max_pixels))
         except OSError as error:
             raise TersenseError(f"cannot read {path}: {error.strerror}") from error
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             reason = f"no {error}" if isinstance(error, KeyError) else str(error)
             raise TersenseError(f"{path} is not a usable measurement file: {reason}") from error
+
+    @classmethod
+    def _decoded(
+        cls, content: bytes, max_pixels: int, patterns: "Patterns | FindPatterns | None"
+    ) -> "Measurements":
+        from tersense.measurements import codec
+
+        def find(digits: str, stride: int, rows: int) -> Patterns:
+            if callable(patterns):
+                return patterns(digits, stride, rows)
+            if patterns is None:
+                raise ValueError(
+                    f"it is coded with the patterns {digits[:12]}…, which are needed to read it; "
+                    "give them, or read it with `tersense.read`"
+                )
+            return patterns if rows >= len(patterns) else patterns.first(rows)
+
+        return cls(*codec.decode(content, find, max_pixels))
 
 
 @dataclass(frozen=True, eq=False)

@@ -42,6 +42,7 @@ VERSION = 2  # the newest that is read
 PACKED = 2  # the first format that packs codes
 COUNTED = 2  # the first format with counts per window
 _DEEP_VERSION = 2
+CODED_MAGIC = b"\x89TSM"  # how coded files begin (see `codec`)
 _CHECKSUM = re.compile(rb"sha256:([0-9a-f]{64})")
 _BLANK = b"0" * 64
 _LONGEST_HEADER = 2**16
@@ -191,7 +192,7 @@ def decode(
         raise ValueError("it does not begin like one")
     text = file.read(length)
     outer = json.loads(text)
-    header = _read_header(json.loads(outer["__metadata__"]["tersense"]), max_pixels)
+    header = read_header(json.loads(outer["__metadata__"]["tersense"]), max_pixels)
     expected = _layout(outer, header)
     payload = sum(math.prod(shape) * dtype.itemsize for dtype, shape in expected.values())
     if size != 8 + length + payload:
@@ -205,7 +206,8 @@ def decode(
     return _unpacked(_read_tensors(content, 8 + length, outer, expected), header)
 
 
-def _read_header(inner: dict[str, Any], max_pixels: int) -> Header:
+def read_header(inner: dict[str, Any], max_pixels: int) -> Header:
+    """Build the header from what a file says; refuse formats that are too new, and large images."""
     version = inner["version"]
     if type(version) is not int or version > VERSION:
         raise ValueError(

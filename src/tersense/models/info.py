@@ -43,8 +43,8 @@ def describe(imager: Imager) -> dict[str, str]:
     return facts
 
 
-def describe_measurements(measurements: Measurements) -> dict[str, str]:
-    """Return names and values, ready to print."""
+def describe_measurements(measurements: Measurements, size: int) -> dict[str, str]:
+    """Return names and values, ready to print; `size` is that of the file, in bytes."""
     header = measurements.header
     window, color = header.window, "gray" if header.mode == "L" else "color"
     each = "" if header.mode == "L" else " of each channel"
@@ -58,8 +58,7 @@ def describe_measurements(measurements: Measurements) -> dict[str, str]:
         "measurements": f"{measurements.taken:,}, {measurements.per_pixel:.4g} per pixel{each}",
         **_describe_counts(measurements),
         "readout": str(header.readout),
-        "size": f"{measurements.bits_per_pixel:.3g} bits per pixel{each}; "
-        f"{measurements.payload_bytes:,} bytes, and a header",
+        "size": f"{8 * size / measurements.pixels:.3g} bits per pixel{each}; {size:,} bytes",
         "model": model,
         "hash of Φ": header.phi,
     }

@@ -1,12 +1,15 @@
 """The models that come with the package, and what a name or a path means."""
 
 import json
+from functools import cache
 from pathlib import Path
 
 import torch
 from safetensors import safe_open
 
 from tersense.errors import TersenseError
+from tersense.measurements.measurements import Measurements
+from tersense.measurements.tsm import MAX_PIXELS
 from tersense.models.files import read_model, read_phi
 from tersense.models.imager import Imager
 from tersense.runtime.device import choose_device
@@ -70,12 +73,42 @@ def _find(name: str) -> Path:
 
 def find_by_patterns(phi_hash: str, stride: int, count: int) -> str:
     """Return the name of the built-in model whose first `count` patterns have the given hash."""
+    return _find_by_hash(phi_hash, stride, count)[0]
+
+
+def read(
+    path: str | Path, model: "str | Path | Imager | None" = None, max_pixels: int = MAX_PIXELS
+) -> Measurements:
+    """Read a measurement file, coded or plain.
+
+    Args:
+        path: The file.
+        model: That sensed it, or its name: a coded file needs its patterns. None for the built-in
+            model that has them.
+        max_pixels: Refuse larger images.
+    """
+
+    def find(digits: str, stride: int, count: int) -> Patterns:
+        if model is None:
+            return _find_by_hash(digits, stride, count)[1]
+        patterns = model.patterns if isinstance(model, Imager) else load(model).patterns
+        return patterns if count >= len(patterns) else patterns.first(count)
+
+    return Measurements.load(path, max_pixels, find)
+
+
+@cache
+def _find_by_hash(digits: str, stride: int, count: int) -> tuple[str, Patterns]:
+    """Return the built-in model whose first `count` patterns have a hash that begins so."""
     for name in names():
         with safe_open(WEIGHTS / f"{name}.safetensors", framework="pt") as file:
             phi, description = read_phi(file), json.loads(file.metadata()["tersense"])
-        if description["stride"] == stride and Patterns(phi[:count], stride).hash == phi_hash:
-            return name
+        if description["stride"] != stride:
+            continue
+        patterns = Patterns(phi[:count], stride)
+        if patterns.hash.startswith(digits):
+            return name, patterns
     raise TersenseError(
-        f"no built-in model has the patterns {phi_hash[:12]}… of this file; "
+        f"no built-in model has the patterns {digits[:12]}… of this file; "
         "name the model that sensed it with -m"
     )

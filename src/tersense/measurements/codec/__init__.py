@@ -1,0 +1,5 @@
+"""Measurements in few bytes, without losing one: prediction, probabilities, a range coder."""
+
+from tersense.measurements.codec.container import CODED, FindPatterns, decode, encode
+
+__all__ = ["CODED", "FindPatterns", "decode", "encode"]
