@@ -53,25 +53,34 @@ class Prediction:
             patterns: Φ.
             steps: (m,), what one unit of a code stands for, for pixels from 0 to 255.
         """
-        return _predict(patterns, tuple(steps.tolist()))
+        powers = tuple(int(step).bit_length() - 1 for step in steps)
+        lower, deviations = _learn(patterns, powers)
+        if steps.min() != steps.max():
+            # Errors of row i in units of its own step become those of row j in units of its.
+            lower = (lower * steps + steps[:, None] // 2) // steps[:, None]
+        rounded = (lower + (1 << (_FACTOR - COEFFICIENT - 1))) >> (_FACTOR - COEFFICIENT)
+        coefficients = np.clip(rounded, -_MOST, _MOST).astype(np.int32)
+        return cls(coefficients, np.maximum(deviations // steps, 1))
 
 
-@lru_cache(maxsize=4)
-def _predict(patterns: Patterns, steps: tuple[int, ...]) -> Prediction:
-    step = np.array(steps, np.int64)
+@lru_cache(maxsize=16)
+def _learn(patterns: Patterns, powers: tuple[int, ...]) -> tuple[Integers, Integers]:
+    """Return L below its diagonal, with 20 binary places, and the deviations of the errors.
+
+    How steps are rounded to powers of two matters little, and spares most of the work of trying
+    several of them.
+    """
     covariance = _covariance(patterns)
-    covariance[np.diag_indices(len(step))] += step**2 * _ONE // (12 * _VARIANCE) + _MISFIT
+    rounding = [(3 << power) ** 2 * _ONE // (4 * 12 * _VARIANCE) for power in powers]
+    covariance = covariance + np.diag(np.array(rounding, np.int64) + _MISFIT)
     shift = max(0, int(covariance.max()).bit_length() - _COVARIANCE_BITS)
     lower, variances = _factors(covariance >> shift)
     inside = (int(variance) << shift for variance in variances)
-    deviations = np.array([math.isqrt(v * _VARIANCE * 4**FRACTION // _ONE) for v in inside])
-    # Errors of row i in units of its own step become those of row j in units of its.
-    in_codes = (lower * step + step[:, None] // 2) // step[:, None]
-    rounded = (in_codes + (1 << (_FACTOR - COEFFICIENT - 1))) >> (_FACTOR - COEFFICIENT)
-    coefficients = np.tril(np.clip(rounded, -_MOST, _MOST), -1).astype(np.int32)
-    return Prediction(coefficients, np.maximum(deviations // step, 1))
+    deviations = [math.isqrt(v * _VARIANCE * 4**FRACTION // _ONE) for v in inside]
+    return np.tril(lower, -1), np.array(deviations)
 
 
+@lru_cache(maxsize=4)
 def _covariance(patterns: Patterns) -> Integers:
     """Return ΦCΦᵀ (m, m), with variance `_ONE` of a pixel."""
     window = patterns.window

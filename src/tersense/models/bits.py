@@ -1,0 +1,196 @@
+"""Spend bits instead of measurements: a camera whose files have a given size.
+
+A file has few bits if few measurements are taken or if their steps are wide, and it is a waste to
+take many measurements coarsely or few finely. `_BEST` says which rate goes with which step; along
+that line the step alone tells the quality, from 0 to 100. The size of a file is what coding it
+gives, so the quality for a size is found by trying.
+"""
+
+import math
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tersense.errors import TersenseError
+from tersense.evaluation.protocols import Captured
+from tersense.io.deep import USUAL, largest_pixel
+from tersense.io.images import ImageArray
+from tersense.measurements.measurements import Measurements
+from tersense.measurements.readout import Readout
+from tersense.models.adaptive import AdaptiveCamera
+from tersense.models.imager import Imager
+from tersense.sensing.geometry import Geometry
+
+BitsMode = Literal["encoder", "open", "closed", "even"]
+
+# Steps, in pixel values, and the rates that go with them: at equal size of the files, the best PSNR
+# of `flex` on ILSVRCval40, measured where the sensor decides (encoder).
+_BEST = (
+    (16, 0.5), (24, 0.5), (48, 0.42), (72, 0.33), (96, 0.25), (160, 0.16), (256, 0.115),
+    (320, 0.09), (400, 0.06), (512, 0.035), (800, 0.015), (1600, 0.01),
+)  # fmt: skip
+_WIDEST, _NARROWEST = 1600, 1
+FINEST = 100  # quality
+_TRIES = 9  # qualities tried for a size: one of 2⁹
+_CLOSED_TRIES = 3
+
+
+class BitsCamera:
+    """Choose step, rate and counts for a size of files or for a quality.
+
+    Args:
+        imager: With a universal network; others take all of their rows, so that only the steps
+            are chosen.
+        bpp: Bits per pixel that a file has at most, its header included; of a color image for all
+            channels together.
+        quality: From 0 to 100, instead of `bpp`.
+        mode: Who decides on the counts: encoder, open or closed (see `AdaptiveCamera`), or even
+            for as many everywhere. Default: encoder where the model can, otherwise even.
+        rounds: Of the closed loop.
+    """
+
+    def __init__(
+        self,
+        imager: Imager,
+        bpp: float | None = None,
+        quality: float | None = None,
+        mode: BitsMode | None = None,
+        rounds: int | None = None,
+    ) -> None:
+        if (bpp is None) == (quality is None):
+            raise TersenseError("bits are chosen by bpp or by quality; give one of them")
+        if bpp is not None and not (math.isfinite(bpp) and bpp > 0):
+            raise TersenseError(f"bpp must be above 0, got {bpp:g}")
+        if quality is not None and not 0 <= quality <= FINEST:
+            raise TersenseError(f"quality must lie between 0 and {FINEST}, got {quality:g}")
+        usual: BitsMode = "even" if imager.camera.decision is None else "encoder"
+        self.imager, self.bpp, self.quality = imager, bpp, quality
+        self.mode: BitsMode = mode or usual
+        self.rounds = rounds
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.imager.name
+
+    @property
+    def geometry(self) -> Geometry:
+        """Window and stride."""
+        return self.imager.geometry
+
+    @property
+    def rows(self) -> int:
+        """The most measurements per window."""
+        return self.imager.rows
+
+    @property
+    def rate(self) -> float:
+        """The most measurements per pixel of a large image."""
+        return self.imager.rate
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self.imager.device
+
+    def describe(self) -> dict[str, Any]:
+        """Return how it decides, ready for JSON."""
+        return {"mode": self.mode, "bpp": self.bpp, "quality": self.quality}
+
+    def sense(
+        self, image: ImageArray, readout: Readout | None = None, depth: int = USUAL
+    ) -> Measurements:
+        """Sense an image and choose what is kept of it."""
+        _require_exact(readout)
+        if self.quality is not None:
+            return self._sense_at(self.quality, self.mode, image, depth)
+        return self._sense_within(self._limit(image), image, depth)
+
+    def capture(
+        self, image: ImageArray, readout: Readout | None = None, depth: int = USUAL
+    ) -> Captured:
+        """Sense and reconstruct one image; the bits are those of its file."""
+        y = self.sense(image, readout, depth)
+        return Captured(self.imager.estimate(y), y.taken, 8 * self._size(y))
+
+    def measure(self, x: Tensor) -> Tensor:
+        """Sense raw pixels (N, H, W) with all rows."""
+        return self.imager.measure(x)
+
+    def reconstruct_batch(self, y: Tensor, size: tuple[int, int] | None = None) -> Tensor:
+        """Reconstruct from all rows."""
+        return self.imager.reconstruct_batch(y, size)
+
+    def _limit(self, image: ImageArray) -> int:
+        assert self.bpp is not None
+        return int(self.bpp * image.shape[0] * image.shape[1] / 8)
+
+    def _size(self, y: Measurements) -> int:
+        return len(y.to_bytes(self.imager.patterns))
+
+    def _sense_within(self, limit: int, image: ImageArray, depth: int) -> Measurements:
+        """Return the measurements of the highest quality whose file has at most `limit` bytes.
+
+        A closed loop takes long to try; what the sensor alone would do tells about where to look.
+        """
+        quick: BitsMode = "encoder" if self.mode == "closed" else self.mode
+        quality, best = 0.0, self._sense_at(0, quick, image, depth)
+        if self._size(best) > limit:
+            raise TersenseError(
+                f"{self.name} needs at least {8 * self._size(best) / _area(image):.3g} bits per "
+                f"pixel for this image, got {self.bpp:g}"
+            )
+        for attempt in range(_TRIES):
+            higher = quality + FINEST / 2 ** (attempt + 1)
+            y = self._sense_at(higher, quick, image, depth)
+            if self._size(y) <= limit:
+                quality, best = higher, y
+        return best if quick == self.mode else self._close_in(quality, limit, image, depth)
+
+    def _close_in(self, quality: float, limit: int, image: ImageArray, depth: int) -> Measurements:
+        """Return the best of a few closed loops around a quality."""
+        best, width = None, 2.0
+        while True:
+            y = self._sense_at(quality, "closed", image, depth)
+            fits = self._size(y) <= limit
+            best = y if fits else best
+            width /= 2
+            if best is not None and width < 2.0 / 2**_CLOSED_TRIES:
+                return best
+            quality = min(max(quality + (width if fits else -max(width, 0.25)), 0), FINEST)
+
+    def _sense_at(
+        self, quality: float, mode: BitsMode, image: ImageArray, depth: int
+    ) -> Measurements:
+        step = step_for(quality)
+        whole = max(1, round(step * largest_pixel(depth) / 255))
+        bits = 1 + (self.imager.patterns.largest_magnitude_at(depth) // whole + 1).bit_length()
+        readout = Readout(max(2, bits), float(whole))
+        if not self.imager.reconstructor.any_count:
+            return self.imager.sense(image, readout=readout, depth=depth)
+        lowest = self.imager.reconstructor.lowest_rate
+        rate = min(max(rate_for(step), lowest), self.imager.rate)
+        rounds = self.rounds if mode == "closed" else None
+        return AdaptiveCamera(self.imager, rate, mode, rounds).sense(image, readout, depth)
+
+
+def step_for(quality: float) -> float:
+    """Return the step of a quality from 0 to 100, in values of 8-bit pixels."""
+    return _WIDEST * float(_NARROWEST / _WIDEST) ** (quality / FINEST)
+
+
+def rate_for(step: float) -> float:
+    """Return the measurements per pixel that go with a step."""
+    steps, rates = np.log(np.array(_BEST)).T
+    return float(np.exp(np.interp(math.log(step), steps, rates)))
+
+
+def _area(image: ImageArray) -> int:
+    return image.shape[0] * image.shape[1]
+
+
+def _require_exact(readout: Readout | None) -> None:
+    if readout is not None and not readout.exact:
+        raise TersenseError(f"a size or a quality chooses the readout; got another: {readout}")
