@@ -12,6 +12,7 @@ from tersense.cli.adaptive import (
     RoundsOption,
     choose_adaptive,
 )
+from tersense.cli.bits import BppOption, QualityOption, able_model, choose_bits
 from tersense.cli.options import (
     BitsOption,
     DepthOption,
@@ -65,8 +66,10 @@ def evaluate(
     depth: DepthOption = None,
     adaptive: ModeOption = None,
     rounds: RoundsOption = None,
-    quality: PsnrOption = None,
+    psnr: PsnrOption = None,
     maps: MapsOption = None,
+    bpp: BppOption = None,
+    quality: QualityOption = None,
     json: JsonOption = None,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "float32",
@@ -84,6 +87,8 @@ def evaluate(
     Example: tersense evaluate Set11 -m flex --rate 0.1 --adaptive closed --rounds 5
 
     Example: tersense evaluate Set11 -m flex --adaptive closed --psnr 32
+
+    Example: tersense evaluate Set11 --bpp 0.4
     """
     from tersense.cli.console import ProgressDisplay
     from tersense.evaluation.protocols import evaluate_folder
@@ -92,9 +97,15 @@ def evaluate(
 
     if json:
         require_json_target(json)
-    choose = choose_adaptive(adaptive, rate, rounds, quality, maps)
+    of_size = choose_bits(
+        bpp, quality, adaptive, rounds,
+        {"--rate": rate, "--stride": stride, "--bits": bits, "--noise": noise,
+         "--photons": photons, "--psnr": psnr, "--maps": maps},
+    )  # fmt: skip
+    choose = of_size or choose_adaptive(adaptive, rate, rounds, psnr, maps)
     if adaptive and stride is not None:
         raise typer.BadParameter("--stride is the paper's protocol; leave it out with --adaptive")
+    model = able_model(model) if of_size else model
     imager = load_model(model, None if adaptive else rate, device, precision)
     readout = choose_readout(imager, bits, full_scale, noise, photons, seed, depth)
     camera = choose(imager)
@@ -103,7 +114,7 @@ def evaluate(
             camera or imager, folder, stride, display.track, color, readout, depth
         )
     if camera:
-        result["adaptive"] = camera.describe()
+        result["bits" if of_size else "adaptive"] = camera.describe()
     first(lambda: _show_evaluation(result, json, readout, imager.reconstructor.any_count))
 
 
@@ -134,6 +145,10 @@ def _show_evaluation(
         say(f"readout: {readout}; the error is told to {result['model']}{unaware}")
     if "adaptive" in result:
         say(_tell_adaptive(result))
+    if "bits" in result:
+        how = result["bits"]
+        asked = f"quality {how['quality']:g}" if how["bpp"] is None else f"at most {how['bpp']:g}"
+        say(f"bits per pixel: {asked}, of whole files; counts: {how['mode']}")
     if spread["exact"]:
         say(
             f"{spread['exact']} of {len(images)} came back exactly, with infinite PSNR; "

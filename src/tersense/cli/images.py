@@ -14,6 +14,7 @@ from tersense.cli.adaptive import (
     choose_adaptive,
     spread_of,
 )
+from tersense.cli.bits import BppOption, QualityOption, able_model, choose_bits
 from tersense.cli.export import parse_size
 from tersense.cli.options import (
     BitsOption,
@@ -71,8 +72,10 @@ def sense(
     depth: DepthOption = None,
     adaptive: SensorModeOption = None,
     rounds: RoundsOption = None,
-    quality: PsnrOption = None,
+    psnr: PsnrOption = None,
     maps: MapsOption = None,
+    bpp: BppOption = None,
+    quality: QualityOption = None,
     plain: PlainOption = False,
     device: DeviceOption = "auto",
 ) -> None:
@@ -90,6 +93,8 @@ def sense(
     Example: tersense sense photo.jpg -m flex --rate 0.1 --adaptive closed --rounds 5 -o photo.tsm
 
     Example: tersense sense photo.jpg -m flex --psnr 32 --adaptive closed -o photo.tsm
+
+    Example: tersense sense photo.jpg --bpp 0.5 -o photo.tsm
     """
     from tersense.cli.batch import plan_tasks, work_through
     from tersense.cli.console import ProgressDisplay, say
@@ -102,10 +107,16 @@ def sense(
     for task in tasks:
         if task.target.suffix != ".tsm":  # it may be somebody's image or model
             raise typer.BadParameter(f"{task.target}: name a measurement file ending in .tsm")
-    choose = choose_adaptive(adaptive, rate, rounds, quality, maps)
+    of_size = choose_bits(
+        bpp, quality, adaptive, rounds,
+        {"--rate": rate, "--counts": counts, "--importance": importance, "--bits": bits,
+         "--noise": noise, "--photons": photons, "--psnr": psnr, "--maps": maps},
+    )  # fmt: skip
+    choose = of_size or choose_adaptive(adaptive, rate, rounds, psnr, maps)
     if adaptive and (counts or importance):
         raise typer.BadParameter("--adaptive decides the counts; leave --counts and --importance")
     count = choose_counts(counts, importance, rate)
+    model = able_model(model) if of_size else model
     imager = load_model(model, None if importance or adaptive else rate, device)
     camera = choose(imager)
     readout = choose_readout(imager, bits, full_scale, noise, photons, seed, depth)
@@ -128,7 +139,7 @@ def sense(
             f"{target}: {measurements.taken:,} measurements, "
             f"{measurements.per_pixel:.4g} and {bits:.4g} bits per pixel"
             + ("" if measurements.header.mode == "L" else " of each channel")
-            + ("" if readout.exact else f"; {measurements.header.readout}")
+            + ("" if measurements.header.readout.exact else f"; {measurements.header.readout}")
             + (f"; {spread_of(measurements)}" if camera else "")
         )
 

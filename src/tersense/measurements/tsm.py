@@ -8,7 +8,8 @@ these, deflated (see `counts`), and y is one stream: window after window, the fi
 each. The checksum in the header covers every byte of the file, its own 64 digits taken as zeros.
 
 Format 2 is written only where programs that know format 1 would read the file wrongly: for packed
-codes, for counts per window, and for pixels of more than 8 bits.
+codes, for counts per window, for pixels of more than 8 bits, and for color differences. Format 3 is
+another file, for the same content in fewer bytes: see `codec`.
 """
 
 import hashlib
@@ -64,7 +65,7 @@ class Header:
     Args:
         height: H of the image.
         width: W of the image.
-        mode: `L` for gray, `RGB` for color.
+        mode: `L` for gray, `RGB` for color, `YCC` for brightness and differences (see `color`).
         window: B.
         stride: S.
         rows: m, the rows of Φ: measurements per window.
@@ -76,7 +77,7 @@ class Header:
 
     height: Annotated[int, at_least(1)]
     width: Annotated[int, at_least(1)]
-    mode: Literal["L", "RGB"]
+    mode: Literal["L", "RGB", "YCC"]
     window: Annotated[int, at_least(1)]
     stride: Annotated[int, at_least(1)]
     rows: Annotated[int, at_least(1)]
@@ -87,7 +88,7 @@ class Header:
 
     def __post_init__(self) -> None:
         validate("header", self)
-        if self.depth != USUAL:
+        if self.depth != USUAL or self.mode == "YCC":
             object.__setattr__(self, "version", max(self.version, _DEEP_VERSION))
         Geometry(self.window, self.stride)
         steps = self.readout.steps

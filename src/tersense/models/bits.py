@@ -17,11 +17,13 @@ from tersense.errors import TersenseError
 from tersense.evaluation.protocols import Captured
 from tersense.io.deep import USUAL, largest_pixel
 from tersense.io.images import ImageArray
+from tersense.measurements.color import brightness, to_differences
 from tersense.measurements.measurements import Measurements
 from tersense.measurements.readout import Readout
 from tersense.models.adaptive import AdaptiveCamera
 from tersense.models.imager import Imager
 from tersense.sensing.geometry import Geometry
+from tersense.sensing.patterns import rows_for_rate
 
 BitsMode = Literal["encoder", "open", "closed", "even"]
 
@@ -33,6 +35,7 @@ _BEST = (
 )  # fmt: skip
 _WIDEST, _NARROWEST = 1600, 1
 FINEST = 100  # quality
+_CHROMA = 0.125  # measurements of a color difference, for each of brightness
 _TRIES = 9  # qualities tried for a size: one of 2⁹
 _CLOSED_TRIES = 3
 
@@ -173,12 +176,20 @@ class BitsCamera:
         lowest = self.imager.reconstructor.lowest_rate
         rate = min(max(rate_for(step), lowest), self.imager.rate)
         rounds = self.rounds if mode == "closed" else None
-        return AdaptiveCamera(self.imager, rate, mode, rounds).sense(image, readout, depth)
+        camera = AdaptiveCamera(self.imager, rate, mode, rounds)
+        if image.ndim == 2:
+            return camera.sense(image, readout, depth)
+        counts = camera.sense(brightness(image), readout, depth).counts
+        assert counts is not None
+        least = rows_for_rate(lowest, self.geometry.stride)
+        chroma = np.maximum((counts * _CHROMA).astype(np.int32), least)
+        exact = self.imager.sense(image, depth=depth)
+        return to_differences(exact, readout, np.stack([counts, chroma, chroma]))
 
 
 def step_for(quality: float) -> float:
     """Return the step of a quality from 0 to 100, in values of 8-bit pixels."""
-    return _WIDEST * float(_NARROWEST / _WIDEST) ** (quality / FINEST)
+    return _WIDEST * math.pow(_NARROWEST / _WIDEST, quality / FINEST)
 
 
 def rate_for(step: float) -> float:
@@ -188,7 +199,7 @@ def rate_for(step: float) -> float:
 
 
 def _area(image: ImageArray) -> int:
-    return image.shape[0] * image.shape[1]
+    return int(image.shape[0] * image.shape[1])
 
 
 def _require_exact(readout: Readout | None) -> None:

@@ -128,6 +128,10 @@ class Capture:
             psnr: As above.
         """
         header = measurements.header
+        if header.mode not in ("L", "RGB"):
+            raise TersenseError(
+                "a capture goes on with gray or RGB measurements, got color differences"
+            )
         size, color = (header.height, header.width), header.mode == "RGB"
         made = cls(camera, size, rate, rounds, header.readout, color, header.depth, psnr)
         header.require_taken_with(made.patterns.first(min(header.rows, camera.rows)), camera.name)

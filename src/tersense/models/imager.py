@@ -19,6 +19,7 @@ from tersense.errors import TersenseError
 from tersense.evaluation.protocols import Captured
 from tersense.io.deep import USUAL, pixel_type
 from tersense.io.images import ImageArray, check_image, from_planes, to_pixels, to_planes
+from tersense.measurements import color
 from tersense.measurements.counts import check_counts
 from tersense.measurements.measurements import MeasuredValues, Measurements
 from tersense.measurements.readout import Readout
@@ -352,13 +353,16 @@ class Imager:
         for tile in cut_tiles(self.geometry, size, self.reconstructor.halo, TILE_PIXELS):
             part = torch.from_numpy((y[(..., *tile.windows)] * readout.unit).astype(np.float32))
             ones = self.operator.sense_ones(size, *tile.windows)
+            if header.mode == color.MODE:
+                part = color.raise_differences(part, ones.to(part))
             with self.camera.inference():
                 planes = self.camera.reconstruct_part(
                     part, ones, tile.size, readout, _cut(counts, tile.windows),
                     _cut(errors, tile.windows),
                 )  # fmt: skip
-            inside = planes[(..., *tile.inside)] / scale
-            yield tile.place, from_planes(inside.cpu().numpy())
+            inside = planes[(..., *tile.inside)].cpu().numpy()
+            channels = color.to_channels(inside) if header.mode == color.MODE else inside
+            yield tile.place, from_planes(channels / scale)
 
     def save_pretrained(self, folder: str | Path, **options: Any) -> Path:
         """Write the camera and a card that explains it into a folder; see `hub`."""

@@ -100,7 +100,7 @@ def _counts_of_all(counts: Counts | None, header: Header) -> Integers:
 
 def _alike(header: Header, maps: int) -> bool:
     """Whether the channels have the same counts, so that they can be coded by differences."""
-    return header.mode != "L" and maps < 3
+    return header.mode == "RGB" and maps < 3
 
 
 def _expected(header: Header, maps: int, patterns: Patterns) -> Integers:
@@ -110,7 +110,7 @@ def _expected(header: Header, maps: int, patterns: Patterns) -> Integers:
     gray = ones.round().numpy().astype(np.int64) * (_MEAN * header.largest_pixel // 255)
     gray = (gray << FRACTION) // _steps(header)[:, None, None]
     channels = np.stack([gray] * (1 if header.mode == "L" else 3))
-    if _alike(header, maps):
+    if _alike(header, maps) or header.mode == "YCC":
         channels[1:] = 0
     return _side_by_side(channels)
 
