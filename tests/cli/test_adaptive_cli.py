@@ -9,9 +9,9 @@ from skimage import data
 from cameras import adaptive_imager, deciding_imager
 from tersense.cli.program import main
 from tersense.io.images import read_image, write_image
-from tersense.measurements.measurements import Measurements
 from tersense.models.adaptive import AdaptiveCamera
 from tersense.models.files import read_model, write_model
+from tersense.models.zoo import read
 
 COLOR = data.astronaut()[:57, 100:181]
 
@@ -31,7 +31,7 @@ def desk(tmp_path, monkeypatch):
 def test_sense_then_reconstruct_gives_the_image_of_the_capture(desk, capsys, mode, image):
     words = ["sense", f"{image}.png", "-m", "model.safetensors", "--adaptive", mode]
     assert main([*words, "--rate", "0.2", "-o", "y.tsm"]) == 0
-    y, said = Measurements.load("y.tsm"), capsys.readouterr().out
+    y, said = read("y.tsm", "model.safetensors"), capsys.readouterr().out
     assert y.per_pixel == pytest.approx(12 * 88 / (57 * 81))
     assert f"{y.per_pixel:.4g} and" in said
     assert f"{y.counts.min()} to {y.counts.max()} per window, 12.0 on average" in said
@@ -46,11 +46,11 @@ def test_sense_then_reconstruct_gives_the_image_of_the_capture(desk, capsys, mod
 def test_maps_rounds_and_quality_can_be_chosen(desk, capsys):
     words = ["sense", "color.png", "-m", "model.safetensors", "--adaptive", "closed", "-o", "y.tsm"]
     assert main([*words, "--rate", "0.2", "--maps", "own", "--rounds", "2"]) == 0
-    assert Measurements.load("y.tsm").counts.shape == (3, 8, 11)
+    assert read("y.tsm", "model.safetensors").counts.shape == (3, 8, 11)
     assert main([*words, "--psnr", "70", "--rate", "0.25"]) == 0
-    assert Measurements.load("y.tsm").counts.mean() == 16
+    assert read("y.tsm", "model.safetensors").counts.mean() == 16
     assert main([*words, "--psnr", "5"]) == 0
-    assert Measurements.load("y.tsm").counts.mean() < 8
+    assert read("y.tsm", "model.safetensors").counts.mean() < 8
 
 
 @pytest.mark.parametrize("mode", ["closed", "open", "encoder", "change", "oracle", "even"])

@@ -9,7 +9,7 @@ from tersense.cli.batch import find_measurements, plan_tasks
 from tersense.cli.program import main
 from tersense.errors import TersenseError
 from tersense.io.images import find_images, read_image, write_image
-from tersense.measurements.measurements import Measurements
+from tersense.models.zoo import read
 from tersense.runtime.progress import ahead
 
 
@@ -84,12 +84,13 @@ def test_an_empty_folder_has_no_measurements(tmp_path):
 def test_readout_models_are_recorded_in_the_file(album, tmp_path, capsys):
     out = tmp_path / "y.tsm"
     options = ["--bits", "8", "--noise", "2.5", "--seed", "9"]
-    assert main(["sense", str(album / "a.png"), "-o", str(out), *options]) == 0
-    header = Measurements.load(out).header
+    assert main(["sense", str(album / "a.png"), "-o", str(out), "--plain", *options]) == 0
+    header = read(out).header
     assert (header.readout.bits, header.readout.noise, header.readout.seed) == (8, 2.5, 9)
     # 2 × 2 windows of 256 measurements for 40 × 50 pixels, 8 bits each, and 256 steps of 16 bits
+    assert read(out).bits_per_pixel == 6.144
     said = capsys.readouterr().out
-    assert "6.144 bits per pixel; 8 bits, steps of " in said
+    assert f"{8 * out.stat().st_size / 2000:.4g} bits per pixel; 8 bits, steps of " in said
     assert "each pattern ranged to the largest of its |y|; noise of deviation 2.5, seed 9" in said
 
 
@@ -99,10 +100,10 @@ def test_a_full_scale_that_is_said_is_one_step_for_all_patterns(
 ):
     out = tmp_path / "y.tsm"
     line = ["sense", str(album / "a.png"), "-m", "paper-r25", "-o", str(out), "--bits", "8"]
-    assert main([*line, "--full-scale", full_scale]) == 0
+    assert main([*line, "--plain", "--full-scale", full_scale]) == 0
     # 12,750 is the most that 50 pixels of 255 add up to; there are 127 codes on each side.
-    assert f"4.096 bits per pixel; 8 bits, steps of {steps}\n" in capsys.readouterr().out
-    assert Measurements.load(out).bits_per_pixel == 4.096
+    assert f" bits per pixel; 8 bits, steps of {steps}\n" in capsys.readouterr().out
+    assert read(out).bits_per_pixel == 4.096
 
 
 @pytest.mark.parametrize("wrong", ["0", "-5", "most", "101%", "%", "nan", "inf", "1e99"])

@@ -17,6 +17,7 @@ BppOption = Annotated[
     typer.Option(
         "--bpp",
         metavar="X",
+        max=64,
         help="Files of at most X bits per pixel, the header included: chooses rate, counts and "
         "steps. In color, of all channels together.",
     ),
@@ -24,7 +25,7 @@ BppOption = Annotated[
 QualityOption = Annotated[
     float | None,
     typer.Option(
-        "--quality", metavar="Q", min=0, max=100, help="The same by quality, from 0 to 100."
+        "--quality", metavar="Q", min=1, max=100, help="The same by quality, from 1 to 100."
     ),
 ]
 

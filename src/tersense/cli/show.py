@@ -69,12 +69,11 @@ def info(
     """
     from tersense.cli.console import show_facts
     from tersense.models.info import describe, describe_measurements
-    from tersense.models.zoo import read
 
     if Path(model).suffix.lower() == ".tsm":
         if rate is not None:
             raise typer.BadParameter(f"{model} has a rate of its own; leave --rate out")
-        show_facts(model, describe_measurements(read(model), Path(model).stat().st_size))
+        show_facts(model, describe_measurements(model))
         return
     imager = load_model(model, rate)
     show_facts(imager.name, describe(imager))

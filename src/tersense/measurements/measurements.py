@@ -1,8 +1,10 @@
 """What the camera read out: measurements of one image and how they were made."""
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,7 +78,7 @@ class Measurements:
     @property
     def pixels(self) -> int:
         """Return how many pixels the image has, of all channels."""
-        return self.header.height * self.header.width * (1 if self.header.mode == "L" else 3)
+        return self.header.height * self.header.width * self.header.channels
 
     @property
     def bits_per_pixel(self) -> float:
@@ -173,19 +175,23 @@ class Measurements:
             patterns: Φ, which a coded file needs; or what finds it, given the first digits of its
                 hash, the stride and the number of rows.
         """
-        size = require_file(path)
-        try:
-            with Path(path).open("rb") as file:
-                if file.read(len(tsm.CODED_MAGIC)) == tsm.CODED_MAGIC:
-                    file.seek(0)
-                    return cls._decoded(file.read(), max_pixels, patterns)
-                file.seek(0)
-                return cls(*tsm.decode(file, size, max_pixels))
-        except OSError as error:
-            raise TersenseError(f"cannot read {path}: {error.strerror}") from error
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
-            reason = f"no {error}" if isinstance(error, KeyError) else str(error)
-            raise TersenseError(f"{path} is not a usable measurement file: {reason}") from error
+        with _opened(path) as (file, size):
+            if _is_coded(file):
+                return cls._decoded(file.read(), max_pixels, patterns)
+            return cls(*tsm.decode(file, size, max_pixels))
+
+    @staticmethod
+    def peek(path: str | Path, max_pixels: int = tsm.MAX_PIXELS) -> tuple[Header, Counts | None]:
+        """Return what a file says about its measurements, header and counts, without any patterns.
+
+        Of a coded file, the header has only the first digits of the hash of Φ.
+        """
+        with _opened(path) as (file, size):
+            if not _is_coded(file):
+                return tsm.decode(file, size, max_pixels)[1:]
+            from tersense.measurements import codec
+
+            return codec.peek(file.read(), max_pixels)
 
     @classmethod
     def _decoded(
@@ -204,6 +210,26 @@ class Measurements:
             return patterns if rows >= len(patterns) else patterns.first(rows)
 
         return cls(*codec.decode(content, find, max_pixels))
+
+
+@contextlib.contextmanager
+def _opened(path: str | Path) -> Iterator[tuple[BinaryIO, int]]:
+    """Open a measurement file and tell its size; whatever is wrong with it becomes one line."""
+    size = require_file(path)
+    try:
+        with Path(path).open("rb") as file:
+            yield file, size
+    except OSError as error:
+        raise TersenseError(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        reason = f"no {error}" if isinstance(error, KeyError) else str(error)
+        raise TersenseError(f"{path} is not a usable measurement file: {reason}") from error
+
+
+def _is_coded(file: BinaryIO) -> bool:
+    start = file.read(len(tsm.CODED_MAGIC))
+    file.seek(0)
+    return start == tsm.CODED_MAGIC
 
 
 @dataclass(frozen=True, eq=False)

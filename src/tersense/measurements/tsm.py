@@ -102,7 +102,12 @@ class Header:
         """The shape of y: (m, h, w), or (3, m, h, w) in color."""
         grid = Geometry(self.window, self.stride).grid(self.height, self.width)
         gray = (self.rows, *grid)
-        return gray if self.mode == "L" else (3, *gray)
+        return gray if self.channels == 1 else (self.channels, *gray)
+
+    @property
+    def channels(self) -> int:
+        """How many channels the image has: 1, or 3 in color."""
+        return 1 if self.mode == "L" else 3
 
     @property
     def packed(self) -> bool:

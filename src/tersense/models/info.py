@@ -1,7 +1,11 @@
 """The figures that a designer asks for first, of a model and of a measurement file."""
 
+import math
+from pathlib import Path
+
 from tersense.errors import TersenseError
 from tersense.io.deep import DEEPEST
+from tersense.measurements.counts import Counts, count_all
 from tersense.measurements.measurements import Measurements
 from tersense.models.imager import Imager
 from tersense.models.zoo import find_by_patterns
@@ -43,9 +47,12 @@ def describe(imager: Imager) -> dict[str, str]:
     return facts
 
 
-def describe_measurements(measurements: Measurements, size: int) -> dict[str, str]:
-    """Return names and values, ready to print; `size` is that of the file, in bytes."""
-    header = measurements.header
+def describe_measurements(path: str | Path) -> dict[str, str]:
+    """Return names and values of a measurement file, ready to print."""
+    header, counts = Measurements.peek(path)
+    size, pixels = Path(path).stat().st_size, header.height * header.width * header.channels
+    most = header.channels * math.prod(header.shape[-3:])
+    taken = most if counts is None else count_all(counts, header.shape)
     window, color = header.window, "gray" if header.mode == "L" else "color"
     each = "" if header.mode == "L" else " of each channel"
     try:
@@ -55,20 +62,18 @@ def describe_measurements(measurements: Measurements, size: int) -> dict[str, st
     return {
         "image": f"{header.width}×{header.height}, {color}, {header.depth} bits per pixel{each}",
         "patterns": f"{header.rows} of {window}×{window} pixels, every {header.stride}",
-        "measurements": f"{measurements.taken:,}, {measurements.per_pixel:.4g} per pixel{each}",
-        **_describe_counts(measurements),
+        "measurements": f"{taken:,}, {taken / pixels:.4g} per pixel{each}",
+        **_describe_counts(counts, taken / most),
         "readout": str(header.readout),
-        "size": f"{8 * size / measurements.pixels:.3g} bits per pixel{each}; {size:,} bytes",
+        "size": f"{8 * size / pixels:.3g} bits per pixel{each}; {size:,} bytes",
         "model": model,
         "hash of Φ": header.phi,
     }
 
 
-def _describe_counts(measurements: Measurements) -> dict[str, str]:
-    counts = measurements.counts
+def _describe_counts(counts: Counts | None, share: float) -> dict[str, str]:
     if counts is None:
         return {}
-    share = measurements.taken / measurements.values.size
     spread = f"fewest {counts.min()}, mean {counts.mean():.4g}, most {counts.max()}"
     return {"per window": f"{spread}; {share:.1%} of what all patterns would give"}
 

@@ -1,5 +1,5 @@
 """Measurements in few bytes, without losing one: prediction, probabilities, a range coder."""
 
-from tersense.measurements.codec.container import CODED, FindPatterns, decode, encode
+from tersense.measurements.codec.container import CODED, FindPatterns, decode, encode, peek
 
-__all__ = ["CODED", "FindPatterns", "decode", "encode"]
+__all__ = ["CODED", "FindPatterns", "decode", "encode", "peek"]

@@ -14,9 +14,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from tersense.measurements.codec.stream import decode_codes, encode_codes
+from tersense.measurements.codec.stream import decode_codes, decode_counts, encode_codes
 from tersense.measurements.counts import Counts
 from tersense.measurements.tsm import CODED_MAGIC as MAGIC
 from tersense.measurements.tsm import Header, read_header
@@ -68,27 +69,39 @@ def decode(
         find: Returns the patterns that the file was taken with.
         max_pixels: Larger images are refused.
     """
+    header, maps, stream = _read(content, max_pixels)
+    patterns = find(header.phi, header.stride, header.rows)
+    if not patterns.hash.startswith(header.phi):
+        raise ValueError(f"it was taken with patterns {header.phi}…, not {patterns.hash[:16]}…")
+    header = replace(header, phi=patterns.hash)
+    header.require_taken_with(patterns, "the camera given")
+    return decode_codes(stream, header, maps, patterns)
+
+
+def peek(content: bytes, max_pixels: int) -> tuple[Header, Counts | None]:
+    """Return header and counts of a coded file, which takes no patterns.
+
+    Of the hash of Φ, the header has the first digits only.
+    """
+    header, maps, stream = _read(content, max_pixels)
+    source = np.frombuffer(bytearray(stream), np.uint8)
+    return header, decode_counts(np.zeros(4, np.uint64), source, header, maps)
+
+
+def _read(content: bytes, max_pixels: int) -> tuple[Header, int, bytes]:
+    """Return the header of a file, how many maps of counts it has, and its stream."""
     words, start_of_codes = _read_words(content)
     maps = words.pop("counts", 0)
-    if maps not in (0, 1, 3):
-        raise ValueError(f"counts must be 0, 1 or 3 maps, got {maps!r}")
-    short, plain = str(words.get("phi")), 2 if maps or words.get("bits") else 1
+    plain = 2 if maps or {"bits", "depth"} & words.keys() else 1
     header = read_header({**words, "version": plain}, max_pixels)
     if "steps" in words:
         readout = replace(header.readout, steps=tuple(words["steps"]))
         header = replace(header, readout=readout)
-    if maps == 3 and header.mode == "L":
-        raise ValueError("a gray image has one map of counts, got 3")
-    patterns = find(short, header.stride, header.rows)
-    if not patterns.hash.startswith(short) or len(short) < _HASH_DIGITS:
-        raise ValueError(f"it was taken with patterns {short}…, not {patterns.hash[:16]}…")
-    header = replace(header, phi=patterns.hash)
-    return decode_codes(content[start_of_codes:-4], header, maps, patterns)
-
-
-def described(content: bytes) -> dict[str, Any]:
-    """Return what the header of a coded file says, which takes no patterns."""
-    return _read_words(content)[0]
+    if maps not in (0, 1, 3) or (maps == 3 and header.mode == "L"):
+        raise ValueError(f"counts must be 1 map, or 3 in color, got {maps!r}")
+    if len(header.phi) < _HASH_DIGITS:
+        raise ValueError(f"the hash of its patterns must have {_HASH_DIGITS} digits")
+    return header, maps, content[start_of_codes:-4]
 
 
 def _shorten(header: Header) -> dict[str, Any]:

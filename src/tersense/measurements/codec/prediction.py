@@ -87,8 +87,9 @@ def _covariance(patterns: Patterns) -> Integers:
     apart = np.arange(1 - window, window) ** 2
     table = np.empty((2 * window - 1, 2 * window - 1), np.int64)
     for place, squared in np.ndenumerate(apart[:, None] + apart):
-        # Sixteenths of a pixel, so that the root need not be whole.
-        table[place] = 16 * _DISTANCE * _ONE // (16 * _DISTANCE + math.isqrt(256 * int(squared)))
+        # In 256ths of a pixel, so that the root need not be whole.
+        half, distance = 256 * _DISTANCE, math.isqrt(65536 * int(squared))
+        table[place] = half * _ONE // (half + distance)
     flat = patterns.phi.reshape(len(patterns), -1)
     smooth = np.zeros((len(patterns), window, window), np.int64)
     for row, pattern in zip(smooth, patterns.phi, strict=True):

@@ -65,15 +65,9 @@ def decode_codes(
         maps: Of counts: 0 where there are none, 1, or 3 in color.
         patterns: Φ.
     """
-    if np.prod(header.shape, dtype=np.int64) >= _VALUES_PER_BYTE * (len(stream) + 1):
-        raise ValueError("its image is too large for so few bytes")
     state, tables = np.zeros(4, np.uint64), cumulative_tables()
     source = np.frombuffer(bytearray(stream), np.uint8)
-    open_source(state, source)
-    counts = None
-    if maps:
-        found = take_maps(state, source, (maps, *header.shape[-2:]), tables)
-        counts = check_counts(found if maps > 1 else found[0], header.shape)
+    counts = decode_counts(state, source, header, maps)
     every = _counts_of_all(counts, header)
     order, expected = np.argsort(-every, kind="stable"), _expected(header, maps, patterns)
     prediction, sorted_codes = _prediction(header, patterns), np.zeros_like(expected)
@@ -89,13 +83,23 @@ def decode_codes(
     return channels.reshape(header.shape).astype(np.int32), header, counts
 
 
+def decode_counts(state: Any, source: Any, header: Header, maps: int) -> Counts | None:
+    """Begin to decode a stream: return the counts, which take no patterns to read."""
+    if np.prod(header.shape, dtype=np.int64) >= _VALUES_PER_BYTE * (len(source) + 1):
+        raise ValueError("its image is too large for so few bytes")
+    open_source(state, source)
+    if not maps:
+        return None
+    found = take_maps(state, source, (maps, *header.shape[-2:]), cumulative_tables())
+    return check_counts(found if maps > 1 else found[0], header.shape)
+
+
 def _counts_of_all(counts: Counts | None, header: Header) -> Integers:
     """Return the counts of all windows of all channels, side by side."""
-    channels = 1 if header.mode == "L" else 3
     grid = header.shape[-2:]
     if counts is None:
-        return np.full(channels * grid[0] * grid[1], header.rows, np.int64)
-    return np.broadcast_to(counts, (channels, *grid)).reshape(-1).astype(np.int64)
+        return np.full(header.channels * grid[0] * grid[1], header.rows, np.int64)
+    return np.broadcast_to(counts, (header.channels, *grid)).reshape(-1).astype(np.int64)
 
 
 def _alike(header: Header, maps: int) -> bool:
@@ -109,7 +113,7 @@ def _expected(header: Header, maps: int, patterns: Patterns) -> Integers:
     ones = SensingOperator(phi, patterns.stride).sense_ones((header.height, header.width))
     gray = ones.round().numpy().astype(np.int64) * (_MEAN * header.largest_pixel // 255)
     gray = (gray << FRACTION) // _steps(header)[:, None, None]
-    channels = np.stack([gray] * (1 if header.mode == "L" else 3))
+    channels = np.stack([gray] * header.channels)
     if _alike(header, maps) or header.mode == "YCC":
         channels[1:] = 0
     return _side_by_side(channels)
