@@ -53,12 +53,13 @@ def reproduce(
             "ablations",
             "readouts",
             "adaptive",
+            "bits",
             "claims",
         ],
         typer.Argument(
             metavar="TABLE",
             help="rates, sparsity, as-published, frozen, comparison, sda, ablations, readouts, "
-            "adaptive or claims.",
+            "adaptive, bits or claims.",
         ),
     ],
     train_folder: Annotated[
@@ -91,7 +92,10 @@ def reproduce(
     cameras: Annotated[
         list[str] | None,
         typer.Option(
-            "--model", "-m", metavar="MODEL", help="To measure; repeatable (readouts, adaptive)."
+            "--model",
+            "-m",
+            metavar="MODEL",
+            help="To measure; repeatable (readouts, adaptive, bits).",
         ),
     ] = None,
     seed: Annotated[
@@ -108,6 +112,7 @@ def reproduce(
     What is done already is not done again; an interrupted training goes on. `readouts` trains
     nothing: it measures models under noise and few bits, beside linear estimates with the same
     patterns. `adaptive` trains nothing either: it compares ways to spend the same measurements.
+    `bits` puts files of measurements beside JPEG, JPEG 2000, WebP and AVIF files of the same size.
     `claims` runs nothing: it tells which of the paper's claims hold by the results below --out.
 
     Example: tersense reproduce rates --train photos --test Set11 --test BSD68 --parallel 4
@@ -117,6 +122,8 @@ def reproduce(
     Example: tersense reproduce readouts --test Set11 -m flex -m block-r25
 
     Example: tersense reproduce adaptive --test Set11 -m flex --only closed-3 --only oracle
+
+    Example: tersense reproduce bits --test photos --only encoder --only jpeg
 
     Example: tersense reproduce claims -o runs/reproduce
     """
@@ -129,14 +136,14 @@ def reproduce(
 
     if min(epochs, parallel, stride) < 1 or not 0 <= seconds < math.inf:
         raise typer.BadParameter("--epochs, --parallel and --stride are at least 1, --seconds 0")
-    if cameras and table not in ("readouts", "adaptive"):
+    if cameras and table not in ("readouts", "adaptive", "bits"):
         raise typer.BadParameter(
-            f"--model is for the tables readouts and adaptive; {table} trains its own"
+            f"--model is for the tables readouts, adaptive and bits; {table} trains its own"
         )
     if table == "claims":
         _judge_claims(out, seed)
         return
-    if table in ("readouts", "adaptive"):
+    if table in ("readouts", "adaptive", "bits"):
         models = cameras or ["default" if table == "readouts" else "flex"]
         _measure_models(table, out, test_folders or [], models, only or [], quick, device)
         return
@@ -183,6 +190,7 @@ def _measure_models(
     """Measure models under every readout, or in every adaptive way; print and write the table."""
     from tersense.cli.console import say
     from tersense.experiments.adaptive import adaptive_to_markdown, run_adaptive
+    from tersense.experiments.bits import bits_to_markdown, run_bits
     from tersense.experiments.readouts import readouts_to_markdown, run_readouts
     from tersense.io.files import make_folder
     from tersense.models.zoo import load
@@ -193,11 +201,19 @@ def _measure_models(
     if table == "readouts":
         result = run_readouts(imagers, tests, quick, say)
         text = readouts_to_markdown(result)
+    elif table == "bits":
+        result = run_bits(imagers, tests, only, quick, say)
+        text = bits_to_markdown(result)
     else:
         result = run_adaptive(imagers, tests, only, quick, say)
         text = adaptive_to_markdown(result)
     make_folder(out)
     _write_table(out / table, result, text)
+    if table == "bits":
+        from tersense.experiments.plots import plot_bits  # the figures are safe without matplotlib
+
+        plot_bits(result, out / "bits.png")
+        say(f"{out / 'bits.png'} shows it")
 
 
 def _judge_claims(out: Path, seed: int) -> None:

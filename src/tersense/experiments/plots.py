@@ -181,6 +181,27 @@ def plot_coverage(patterns: Patterns, name: str, path: Path) -> None:
 _AXIS_OF_TABLE = {"rates": "rate", "sparsity": "density", "frozen": "density"}
 
 
+def plot_bits(result: dict[str, Any], path: Path) -> None:
+    """Draw the result of `run_bits`: PSNR and SSIM against the size of files."""
+    rows = result["rows"]
+    figure = _figure(10, 4.2 * len(rows))
+    for row, axes in zip(rows, figure.subplots(len(rows), 2, squeeze=False), strict=True):
+        colors = _colors(len(row["methods"]))
+        for (name, points), color in zip(row["methods"].items(), colors, strict=True):
+            there = [point for point in points if point is not None]
+            own = ", " in name  # model, mode
+            for axis, place in zip(axes, (1, 2), strict=True):
+                axis.plot([p[0] for p in there], [p[place] for p in there], "o-" if own else ".--",
+                          label=name, lw=2 if own else 1.2, color=color)  # fmt: skip
+        for axis, label in zip(axes, ("PSNR, dB", "SSIM"), strict=True):
+            axis.set(title=row["set"], xlabel="bits per pixel of whole files", ylabel=label,
+                     xscale="log")  # fmt: skip
+            axis.grid(alpha=0.3)
+            _use_readable_log(axis.xaxis)
+        axes[0].legend(fontsize=8)
+    _save(figure, path)
+
+
 def plot_table(result: dict[str, Any], path: Path) -> None:
     """Draw a table of `tersense.experiments.runner`, the paper's figures beside ours.
 
@@ -244,7 +265,7 @@ def _colors(count: int) -> list[Any]:
 
 def _use_readable_log(axis: Any) -> None:
     """Make an axis logarithmic, with plain numbers, also where it spans less than a decade."""
-    axis.axes.set_yscale("log")
+    getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
     axis.set_major_locator(mpl.ticker.LogLocator(subs=(1, 1.5, 2, 3, 4, 6, 8)))
     axis.set_major_formatter(mpl.ticker.FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_locator(mpl.ticker.NullLocator())
