@@ -90,6 +90,7 @@ def make_readers(folder: Path) -> dict[str, Reader]:
     readers = {f"image {suffix}": _image_reader(suffix) for suffix in _PICTURES}
     readers |= {f"deep image {suffix}": _deep_reader(suffix) for suffix in (".png", ".tif", ".ppm")}
     readers["measurements"] = _measurement_reader()
+    readers["coded measurements"] = _coded_reader()
     readers["model"] = _model_reader(folder)
     readers["configuration"] = _config_reader()
     readers["HDF5"] = _hdf5_reader(folder)
@@ -166,6 +167,27 @@ def _measurement_reader() -> Reader:
     made = (imager.sense(PICTURE), imager.sense(color), imager.sense(PICTURE, bits=6, noise=2.0),
             imager.sense(color, readout=fixed), deep, *some)  # fmt: skip
     return Reader(".tsm", [y.to_bytes() for y in made], Measurements.load)
+
+
+def _coded_reader() -> Reader:
+    """Coded files without their checksum, which is put right: otherwise it would notice all."""
+    imager = build_small_imager()
+    color = np.stack([PICTURE, PICTURE.T[:13, :13].repeat(2, 1)[:, :21], PICTURE[::-1]], -1)
+    counts = np.arange(6).reshape(2, 3) % len(imager.patterns)
+    plain = imager.sense(PICTURE)
+    y = plain.values * (np.arange(len(imager.patterns))[:, None, None] < counts)
+    made = [
+        plain, imager.sense(color, bits=6), imager.sense(PICTURE, readout=Readout(9, 40.0)),
+        Measurements(y, plain.header, counts),
+    ]  # fmt: skip
+    seeds = [measured.to_bytes(imager.patterns)[:-4] for measured in made]
+
+    def read(path: Path) -> Measurements:
+        content = path.read_bytes()
+        path.write_bytes(content + zlib.crc32(content).to_bytes(4, "little"))
+        return Measurements.load(path, patterns=imager.patterns)
+
+    return Reader(".coded", seeds, read)
 
 
 def _model_reader(folder: Path) -> Reader:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,6 +32,7 @@ from tersense.measurements.tsm import Header
 from tersense.models.imager import Imager
 from tersense.sensing.patterns import Patterns, random_patterns
 
+GOLDEN = Path(__file__).parents[1] / "golden/measurements-v3.tsm"
 CAMERA = random_patterns(20, window=8, density=0.2, stride=8, seed=1)
 
 
@@ -50,6 +52,22 @@ def same(one, other):
     assert (one.counts is None) == (other.counts is None)
     if one.counts is not None:
         np.testing.assert_array_equal(one.counts, other.counts)
+
+
+def test_coded_files_stay_readable():
+    """The third format, as it was first written."""
+    phi = (np.arange(64) * 5 % 7 % 3 - 1).astype(np.int8).reshape(4, 4, 4)
+    patterns, content = Patterns(phi, 2), GOLDEN.read_bytes()
+    y = Measurements.load(GOLDEN, patterns=patterns)
+    readout = Readout(9, 2.0, 1.5, 11)
+    assert y.header == Header(5, 7, "RGB", 4, 2, 4, patterns.hash, readout, 2)
+    counts = np.arange(36).reshape(3, 3, 4) % 5
+    counts[0, 0, 0] = 4
+    np.testing.assert_array_equal(y.counts, counts)
+    expected = (np.arange(144) * 7 % 511 - 255).reshape(3, 4, 3, 4)
+    there = np.arange(4)[:, None, None] < counts[:, None]
+    np.testing.assert_array_equal(y.values, np.where(there, expected, 0))
+    assert y.to_bytes(patterns) == content
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,0 +1,135 @@
+"""Files of a given size: never larger, better than JPEG, in gray and in color."""
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+from skimage import data
+
+import tersense
+from cameras import deciding_imager
+from tersense.errors import TersenseError
+from tersense.evaluation.metrics import psnr
+from tersense.measurements.color import MODE, brightness
+from tersense.measurements.measurements import Measurements
+from tersense.measurements.readout import Readout
+from tersense.models.bits import BitsCamera, rate_for, step_for
+
+GRAY = data.camera()[100:228, 180:308].copy()
+COLOR = data.astronaut()[60:188, 150:278].copy()
+
+
+@pytest.fixture(scope="module")
+def flex():
+    return tersense.load("flex")
+
+
+def size_of(y, imager):
+    return len(y.to_bytes(imager.patterns))
+
+
+def jpeg_within(image, limit):
+    """The best JPEG of at most so many bytes."""
+    found = -np.inf
+    for quality in range(1, 96):
+        file = io.BytesIO()
+        Image.fromarray(image).save(file, "JPEG", quality=quality, optimize=True)
+        if file.getbuffer().nbytes <= limit:
+            with Image.open(file) as again:
+                found = max(found, psnr(np.asarray(again), image))
+    return found
+
+
+@pytest.mark.parametrize("image", [GRAY, COLOR], ids=["gray", "color"])
+def test_files_keep_their_size_and_beat_jpeg(flex, image):
+    limit = int(1.0 * 128**2 / 8)
+    y = BitsCamera(flex, bpp=1.0).sense(image)
+    assert 0.97 * limit < size_of(y, flex) <= limit
+    assert psnr(flex.reconstruct(y), image) > jpeg_within(image, limit) + 1.5
+
+
+@pytest.mark.parametrize("mode", ["encoder", "open", "closed", "even"])
+@pytest.mark.parametrize("image", [GRAY[:57, :81], COLOR[:57, :81]], ids=["gray", "color"])
+def test_every_way_to_decide_fits(mode, image, tmp_path):
+    imager = deciding_imager()
+    y = BitsCamera(imager, bpp=2.0, mode=mode).sense(image)
+    assert 8 * size_of(y, imager) <= 2.0 * 57 * 81
+    y.save(tmp_path / "y.tsm", imager.patterns)
+    again = Measurements.load(tmp_path / "y.tsm", patterns=imager.patterns)
+    np.testing.assert_array_equal(again.values, y.values)
+    np.testing.assert_array_equal(again.counts, y.counts)
+    np.testing.assert_array_equal(imager.reconstruct(again), imager.reconstruct(y))
+
+
+def test_quality_grows_with_size(flex):
+    sizes, close = [], []
+    for quality in (20, 35, 50, 65):
+        y = BitsCamera(flex, quality=quality).sense(GRAY)
+        sizes.append(size_of(y, flex))
+        close.append(psnr(flex.reconstruct(y), GRAY))
+    assert sizes == sorted(sizes)
+    assert close == sorted(close)
+
+
+def test_steps_become_narrower_and_rates_higher():
+    qualities = np.linspace(0, 100, 50)
+    steps = [step_for(quality) for quality in qualities]
+    rates = [rate_for(step) for step in steps]
+    assert (np.diff(steps) < 0).all()
+    assert (np.diff(rates) >= 0).all()
+    assert 0.009 < rates[0] < rates[-1] <= 0.5 + 1e-9
+
+
+def test_a_model_of_one_rate_chooses_its_step():
+    imager = tersense.load("paper-r25")
+    y = BitsCamera(imager, bpp=0.8).sense(GRAY)
+    assert y.counts is None
+    assert 8 * size_of(y, imager) <= 0.8 * 128**2
+    assert y.header.readout.step > 20
+
+
+def test_deep_pixels_have_deeper_steps(flex):
+    deep = GRAY.astype(np.uint16) * 257
+    one = BitsCamera(flex, quality=50).sense(GRAY)
+    other = BitsCamera(flex, quality=50).sense(deep, depth=16)
+    assert other.header.readout.step == pytest.approx(257 * one.header.readout.step, rel=0.03)
+    np.testing.assert_allclose(one.taken, other.taken, rtol=0.01)
+    assert abs(size_of(one, flex) - size_of(other, flex)) < 0.05 * size_of(one, flex)
+
+
+def test_color_differences_are_those_of_the_image(flex):
+    """Without noise or steps worth mentioning, the channels come back."""
+    y = BitsCamera(flex, quality=100).sense(COLOR[:64, :64])
+    assert y.header.mode == MODE
+    luma = flex.sense(brightness(COLOR[:64, :64])).values
+    measured = np.arange(512)[:, None, None] < y.counts[0]
+    # Half a step, and what rounding the pixels of brightness may add up to.
+    apart = np.abs(y.values[0] * y.header.readout.step - luma)[measured]
+    assert apart.max() <= y.header.readout.step / 2 + 0.5 * 51
+    assert psnr(flex.reconstruct(y), COLOR[:64, :64]) > 30
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({}, "give one of them"),
+        ({"bpp": 1.0, "quality": 50}, "give one of them"),
+        ({"bpp": 0.0}, "bpp must be above 0"),
+        ({"bpp": float("nan")}, "bpp must be above 0"),
+        ({"quality": 101}, "quality must lie between 0 and 100"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_told(options, reason):
+    with pytest.raises(TersenseError, match=reason):
+        BitsCamera(deciding_imager(), **options)
+
+
+def test_files_that_cannot_be_so_small_are_told():
+    with pytest.raises(TersenseError, match=r"needs at least .* bits per pixel .*, got 0\.001"):
+        BitsCamera(deciding_imager(), bpp=0.001).sense(GRAY)
+
+
+def test_a_size_chooses_the_readout():
+    with pytest.raises(TersenseError, match="chooses the readout"):
+        BitsCamera(deciding_imager(), bpp=1.0).sense(GRAY, Readout(8, 4.0))
