@@ -8,7 +8,6 @@ import re
 import socket
 import tempfile
 import time
-import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -24,7 +23,7 @@ def fetch(address: str, process) -> str:
         try:
             with urllib.request.urlopen(address, timeout=10) as answer:
                 return answer.read().decode()
-        except (urllib.error.URLError, ConnectionError):
+        except OSError:  # nobody there yet, or busy with its start
             time.sleep(0.5)
     raise SystemExit(f"there is no page at {address}")
 
