@@ -61,27 +61,26 @@ def build(folder, target, out):
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """Return sdist and wheel of one checkout, and the sdist of another with the wheel from it."""
+    """Return the source distribution and the wheel."""
     folder = tmp_path_factory.mktemp("built")
     copy_checkout(folder / "a", 0o644, 1_600_000_000)
-    copy_checkout(folder / "elsewhere/b", 0o664, 1_650_000_000)
-    first = [build(folder / "a", target, folder / "first") for target in ("sdist", "wheel")]
-    sdist = build(folder / "elsewhere/b", "sdist", folder / "second")
+    return [build(folder / "a", target, folder / "dist") for target in ("sdist", "wheel")]
+
+
+def test_two_builds_give_the_same_bytes(built, tmp_path):
+    """The second of another folder, with other dates and permissions, its wheel of its sdist."""
+    copy_checkout(tmp_path / "elsewhere/b", 0o664, 1_650_000_000)
+    sdist = build(tmp_path / "elsewhere/b", "sdist", tmp_path / "dist")
     with tarfile.open(sdist) as archive:
-        archive.extractall(folder, filter="data")
-    wheel = build(folder / NAME, "wheel", folder / "second")
-    return first, [sdist, wheel]
-
-
-def test_two_builds_give_the_same_bytes(built):
-    """Of other folders, dates and permissions; the second wheel is that of the sdist."""
-    for first, second in zip(*built, strict=True):
+        archive.extractall(tmp_path, filter="data")
+    wheel = build(tmp_path / NAME, "wheel", tmp_path / "dist")
+    for first, second in zip(built, (sdist, wheel), strict=True):
         assert first.name == second.name
         assert first.read_bytes() == second.read_bytes()
 
 
 def test_dates_are_that_of_the_source(built):
-    (sdist, wheel), _ = built
+    sdist, wheel = built
     with tarfile.open(sdist) as archive:
         assert {member.mtime for member in archive} == {DATE}
     with zipfile.ZipFile(wheel) as archive:
@@ -89,7 +88,7 @@ def test_dates_are_that_of_the_source(built):
 
 
 def test_the_wheel_holds_the_package_and_nothing_else(built):
-    (_, wheel), _ = built
+    _, wheel = built
     package = ROOT / "src"
     ours = {path.relative_to(package).as_posix() for path in (package / "tersense").rglob("*")
             if path.is_file() and "__pycache__" not in path.parts}  # fmt: skip
@@ -116,7 +115,7 @@ def link_core(environment):
 
 
 def test_the_wheel_works_in_an_environment_without_extras(built, tmp_path):
-    _, (_, wheel) = built
+    _, wheel = built
     environment, folder = tmp_path / "environment", tmp_path / "folder"
     folder.mkdir()
     venv.create(environment)
