@@ -11,7 +11,8 @@
 # make audit     looks up the pinned dependencies in the advisory database (needs the network)
 # make locks     writes the locks (needs the network), after a change of constraints.txt or pyproject.toml
 # make docs      writes the reference pages and builds the documentation to site/
-# make dist      builds the source distribution and the wheel in dist/, with a bill of materials, and tries it
+# make dist      builds the source distribution and the wheel in dist/, with a bill of materials, and tries them
+# make container runs the steps of the Dockerfile in a fresh environment, then the demo and the page
 # make setup     only sets up: leaves .venv/bin/tersense
 # make tools     installs what the tests run besides Python: simulator, synthesizer, compilers, browser
 
@@ -21,7 +22,7 @@ LOCKED := $(BIN)/python -m pip install --quiet --no-deps --require-hashes --only
 TOOLS := iverilog yosys gcc arm-none-eabi-gcc qemu-system-arm chromium
 PACKAGES := iverilog yosys gcc libc6-dev make gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm chromium
 
-.PHONY: demo test lint coverage mutants kills frames decisions fuzz fuzz-guided soak audit locks docs dist setup tools
+.PHONY: demo test lint coverage mutants kills frames decisions fuzz fuzz-guided soak audit locks docs dist container setup tools
 
 demo: setup
 	$(BIN)/tersense demo -o demo
@@ -88,15 +89,17 @@ docs: .venv/.docs
 	$(BIN)/python tools/reference.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-# The wheel is built from the source distribution, so both are tried: it lies before the checkout on
-# the path, and the demo needs its models and images.
+# All files have the date of the commit, so that whoever builds it again gets the same bytes. What
+# was built is tried as users get it: with the dependencies that pip finds (needs the network).
+dist: export SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2> /dev/null),1580601600)
 dist: .venv/.dist
-	rm -rf dist build/wheel
+	rm -rf dist
 	$(BIN)/python tools/sbom.py
 	$(BIN)/python -m build --no-isolation
-	$(BIN)/python -m zipfile --list dist/*.whl | grep -q sboms/tersense.cdx.json
-	$(BIN)/python -m pip install --quiet --no-deps --target build/wheel dist/*.whl
-	PYTHONPATH=build/wheel $(BIN)/python -m tersense demo -o build/demo
+	$(BIN)/python tools/try_install.py dist
+
+container: .venv/.test
+	PYTHONPATH=tests $(BIN)/python -m long.container --python $(PYTHON)
 
 # Every file that is installed has the hash that its lock says; nothing is built that was not checked.
 # pip looks up no dependencies, because a build of torch for CPUs needs fewer than one for GPUs; in

@@ -9,7 +9,31 @@ import importlib.metadata
 import io
 import json
 import sys
+import tomllib
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+_PYPROJECT = Path(__file__).parents[1] / "pyproject.toml"
+PROJECT = tomllib.loads(_PYPROJECT.read_text(encoding="utf-8"))["project"]
+
+
+def core_distributions():
+    """Return the names of what `pip install tersense` brings, however far down."""
+    wanted, found = list(PROJECT["dependencies"]), set()
+    while wanted:
+        requirement = Requirement(wanted.pop())
+        name = canonicalize_name(requirement.name)
+        if name in found or (requirement.marker and not requirement.marker.evaluate({"extra": ""})):
+            continue
+        found.add(name)
+        try:
+            wanted += distribution(name).requires or []
+        except PackageNotFoundError:  # torch names GPU libraries that a CPU build does not need
+            continue
+    return sorted(found)
 
 
 def refused_modules(allowed):

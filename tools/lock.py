@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[1]
 LOCKS = {
     "core": ["build"],
     "test": ["build", "test"],
+    "app": ["build", "app"],
     "docs": ["build", "docs"],
     "dist": ["build", "dist"],
     "mutants": ["build", "test", "mutants"],

@@ -4,20 +4,16 @@ import json
 import re
 import subprocess
 import sys
-import tomllib
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import numpy as np
 import pytest
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 from skimage import data
 
+from core_only import PROJECT, core_distributions
 from tersense.io.images import write_image
 
 ROOT = Path(__file__).parents[2]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 WORKS = {
     "demo": ["demo", "-o", "{}/demo", "-m", "paper-r25"],
@@ -62,22 +58,6 @@ out = "{0}/run"
 epochs = 1
 batch = 100
 """
-
-
-def core_distributions():
-    """Return the names of what `pip install tersense` brings, however far down."""
-    wanted, found = list(PROJECT["dependencies"]), set()
-    while wanted:
-        requirement = Requirement(wanted.pop())
-        name = canonicalize_name(requirement.name)
-        if name in found or (requirement.marker and not requirement.marker.evaluate({"extra": ""})):
-            continue
-        found.add(name)
-        try:
-            wanted += distribution(name).requires or []
-        except PackageNotFoundError:  # torch names GPU libraries that a CPU build does not need
-            continue
-    return sorted(found)
 
 
 @pytest.fixture(scope="module")

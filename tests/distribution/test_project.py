@@ -41,12 +41,52 @@ def test_every_target_is_explained():
     assert set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE)) == TARGETS
 
 
-@pytest.mark.parametrize("name", ["ci", "release"])
-def test_workflows_call_the_makefile(name):
-    path = ROOT / ".github" / "workflows" / f"{name}.yml"
-    called = re.findall(r"run: make (\S+)", path.read_text(encoding="utf-8"))
-    assert called
-    assert set(called) <= TARGETS
+def read_workflow(name):
+    text = (ROOT / f".github/workflows/{name}.yml").read_text(encoding="utf-8")
+    return yaml.safe_load(text)["jobs"]
+
+
+def steps_of(jobs):
+    return [step for job in jobs.values() for step in job.get("steps", ())]
+
+
+def test_the_workflow_calls_the_makefile_and_tools_that_exist():
+    commands = [step["run"] for step in steps_of(read_workflow("ci")) if "run" in step]
+    called = {line.split()[1] for line in commands if line.startswith("make ")}
+    assert called == {"test", "dist"} <= TARGETS
+    (tool,) = [line.split()[1] for line in commands if line.startswith("python ")]
+    assert (ROOT / tool).is_file()
+
+
+def test_the_workflow_installs_on_every_system_and_python_that_we_name():
+    matrix = read_workflow("ci")["install"]["strategy"]["matrix"]
+    named = "\n".join(PYPROJECT["project"]["classifiers"])
+    assert re.findall(r"Python :: (3\.\d+)", named) == matrix["python"]
+    systems = {"ubuntu": "Linux", "macos": "MacOS", "windows": "Windows"}
+    assert {systems[name.split("-")[0]] for name in matrix["system"]} == set(systems.values())
+    assert all(f":: {system}\n" in named for system in systems.values())
+    assert any(name.endswith("-arm") for name in matrix["system"])
+
+
+def test_a_release_publishes_what_was_tried():
+    jobs = read_workflow("release")
+    assert jobs["test"]["uses"] == "./.github/workflows/ci.yml"
+    assert jobs["publish"]["needs"] == "test"
+    uses = [step.get("uses", "") for step in steps_of(jobs)]
+    assert not any(name.startswith("actions/upload-artifact") for name in uses)
+    names = [
+        step["with"]["name"]
+        for step in steps_of(jobs) + steps_of(read_workflow("ci"))
+        if "artifact@" in step.get("uses", "")
+    ]
+    assert set(names) == {"dist"}
+
+
+def test_a_tag_is_compared_with_the_version_where_it_stands():
+    for name in ("src/tersense/__init__.py", "CHANGELOG.md", "CITATION.cff"):
+        assert name in read_workflow("release")["version"]["steps"][1]["run"]
+    text = (ROOT / "src/tersense/__init__.py").read_text(encoding="utf-8")
+    assert f'\n__version__ = "{tersense.__version__}"\n' in text
 
 
 def test_the_floors_are_told_as_they_are_checked():

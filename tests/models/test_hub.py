@@ -12,12 +12,15 @@ from unittest.mock import create_autospec
 import huggingface_hub
 import numpy as np
 import pytest
+import torch
 from skimage import data
 
 import tersense
 from tersense.errors import install_hint
 from tersense.evaluation.protocols import evaluate_folder
 from tersense.io.images import write_image
+from tersense.models import hub as hub_module
+from tersense.models import measured
 from tersense.training.config import build_config
 
 PICTURE = data.camera()[100:151, 200:270]
@@ -118,6 +121,51 @@ def test_the_cards_settings_are_a_configuration_without_the_makers_paths(name, t
     assert config.train.lr == imager.about["recipe"]["train"]["lr"]
     assert "/tmp" not in settings
     assert config.train.start == ""
+
+
+def results_row(start):
+    """Return the figures of the first row of docs/results.md that begins so."""
+    page = Path(__file__).parents[2] / "docs/results.md"
+    lines = page.read_text(encoding="utf-8").splitlines()
+    return re.findall(r"\d+\.\d{2,}", next(line for line in lines if line.startswith(start)))
+
+
+@pytest.mark.parametrize("name", measured.QUALITY)
+def test_figures_of_built_in_models_are_those_of_the_results(name):
+    for rate, text in measured.QUALITY[name].items():
+        called = f"flex --rate {rate:g}" if name == "flex" else name
+        assert results_row(f"| `{called}` | ")[-10:] == text.split()
+    assert tersense.load(name).rate == pytest.approx(max(measured.QUALITY[name]), rel=0.03)
+
+
+def test_figures_of_the_universal_network_are_those_of_the_results():
+    for name, text in measured.UNIVERSAL.items():
+        row = results_row(f"| `flex`, {name} | ")
+        assert [row[3], *row[5:]] == text.split()
+    adaptive = results_row("| ours, `flex`, [adaptive](adaptive.md), five rounds | ")
+    assert adaptive[-2:] == list(measured.ADAPTIVE.values())
+
+
+def test_the_card_of_flex_tells_rates_readouts_and_adaptive_sensing(tmp_path, monkeypatch):
+    monkeypatch.setattr(hub_module, "_figures", lambda *_: "")  # takes a while at every rate
+    imager = tersense.load("flex")
+    imager.name = "somebody/mine"  # it is known by what it is, not by its name
+    card = card_of(imager.save_pretrained(tmp_path))
+    assert "| 0.1 | 30.35 / 0.8912 | 27.98 / 0.7905 |" in card
+    assert "| Set11 | 35.30 | 32.29 | 29.59 | 25.42 | 34.79 | 32.55 | 30.51 | 27.79 |" in card
+    assert "32.25 at 0.1 (even: 30.35); 37.25 at 0.25 (even: 35.30)" in card
+    (code,) = blocks(card, "python")
+    assert "imager.at_rate(0.1)" in code
+
+
+def test_a_model_that_was_changed_has_not_been_measured(small_imager):
+    imager = tersense.load("block-r25")
+    assert "35.82 / 0.9552" in measured.measured_figures(imager)
+    with torch.no_grad():
+        next(imager.reconstructor.parameters()).view(-1)[0] += 1
+    assert measured.measured_figures(imager) == ""
+    assert measured.measured_figures(tersense.load("flex").at_rate(0.1)) == ""
+    assert measured.measured_figures(small_imager) == ""
 
 
 def test_what_is_pushed_comes_back(small_imager, hub):

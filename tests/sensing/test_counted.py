@@ -82,6 +82,7 @@ def test_rows_that_nobody_asks_for_are_not_added_up(rng, monkeypatch):
     monkeypatch.setattr(CountedSensor, "_pays", lambda *_: True)
     monkeypatch.setattr(counted, "_sense", record)
     monkeypatch.setattr(counted, "_sense_strips", counted._sense_strips.py_func)
+    monkeypatch.setattr(counted, "compiles", lambda *_: True)  # of Python, nothing is compiled
     CountedSensor(phi, 8)(image, counts)
     assert counts.sum() <= sum(added) < 1.5 * counts.sum() < 0.4 * 100 * counts.size
 

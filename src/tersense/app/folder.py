@@ -30,6 +30,7 @@ def folder_for_guests() -> Iterator[Path]:
         del os.environ["GRADIO_TEMP_DIR"]
         shutil.rmtree(own, ignore_errors=True)
         lock.release(force=True)
+        shutil.rmtree(own, ignore_errors=True)  # Windows keeps a lock's file while it is held
 
 
 def _own_folder() -> tuple[Path, FileLock]:
@@ -50,3 +51,4 @@ def _remove_left(own: Path) -> None:
             if folder != own and ours and (folder / _LOCK).is_file():
                 with FileLock(folder / _LOCK, timeout=0):
                     shutil.rmtree(folder, ignore_errors=True)
+                shutil.rmtree(folder, ignore_errors=True)

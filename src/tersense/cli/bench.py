@@ -99,7 +99,8 @@ def bench_reconstruct(
         [case["model"], f"{case['side']}²", f"{case['seconds']['float32']:.4f}",
          f"{case['seconds']['bfloat16']:.4f}" if "bfloat16" in case["seconds"] else "–",
          f"{case['yardsticks']:.1f}×",
-         f"{case['nanoseconds_a_pixel']:.0f}", f"{case['peak_bytes'] / 2**20:.0f}"]
+         f"{case['nanoseconds_a_pixel']:.0f}",
+         "–" if case["peak_bytes"] is None else f"{case['peak_bytes'] / 2**20:.0f}"]
         for case in result["cases"]
     ]  # fmt: skip
     head = ["model", "image", "f32, s", "bf16, s", "yardsticks", "ns/pixel", "MiB"]

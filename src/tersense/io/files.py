@@ -8,7 +8,6 @@ import re
 import secrets
 import shutil
 import stat
-import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -42,7 +41,7 @@ def written_whole(path: str | Path) -> Iterator[Path]:
             partial = folder / path.name
             partial.touch(0o600, exist_ok=False)
             yield partial
-            with partial.open("rb") as file:
+            with partial.open("r+b") as file:  # Windows syncs no file that is open for reading only
                 os.fsync(file.fileno())
             partial.chmod(_usual_mode(path, folder))
             partial.replace(path)
@@ -67,7 +66,9 @@ def folder_written_whole(path: str | Path) -> Iterator[Path]:
             yield partial
             mode = _usual_mode(path, folder)
             partial.chmod(mode | 0o700 | (mode & 0o044) >> 2)
-            partial.replace(path)  # takes the place of an empty folder, but of no other
+            if path.is_dir():
+                path.rmdir()  # only if it is empty; on Windows no folder takes another's place
+            partial.replace(path)
     except OSError as error:
         raise TersenseError(f"cannot write {path}: {error.strerror or one_line(error)}") from error
 
@@ -101,9 +102,10 @@ def _private_folder(parent: Path) -> Iterator[Path]:
 @contextlib.contextmanager
 def _locked_folder(folder: Path, wait: bool) -> Iterator[None]:
     """Hold the lock of a folder; raise an OSError if it cannot be had."""
-    if sys.platform == "win32":
-        raise OSError("folders have no locks")
-    import fcntl
+    try:
+        import fcntl
+    except ImportError as error:
+        raise OSError("Windows has no locks of folders") from error
 
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:

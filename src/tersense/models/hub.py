@@ -17,10 +17,12 @@ from tersense.io.schema import toml_table
 from tersense.models.files import write_model
 from tersense.models.imager import Imager
 from tersense.models.info import describe
+from tersense.models.measured import measured_figures
 from tersense.models.zoo import load, names
 
 MODEL, CARD = "model.safetensors", "README.md"
 _PRIVATE = {"out", "start", "train", "validation", "cache", "device"}  # where it was made
+_ANY_RATE = "fewer = imager.at_rate(0.1).sense(image)  # any rate up to its own\n"
 _MISSING = f"sharing models needs huggingface_hub: {install_hint('hub')}"
 
 
@@ -161,6 +163,7 @@ the image back.
 
 {_figures(imager, figures)}
 
+{measured_figures(imager)}
 {_training(imager)}## Use
 
 ```sh
@@ -173,7 +176,7 @@ import tersense
 imager = tersense.from_pretrained("{source}")
 y = imager.sense(image)  # uint8 in, exact integers out
 again = imager.reconstruct(y)
-```
+{_ANY_RATE if imager.reconstructor.any_rate else ""}```
 """
 
 

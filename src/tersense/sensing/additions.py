@@ -13,25 +13,24 @@ So a measurement of many neighboring windows is a sum of vectors of neighboring 
 the geometry: windows are never copied out, and overlapping ones share their pixels.
 """
 
+import contextlib
 import functools
 import os
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
-from numba import njit
 
-from tersense.sensing._simd import prefetch, sum_64, sum_128, transpose
+from tersense.sensing._loops import Array, compiled, compiles, sense_plainly
+
+with contextlib.suppress(Exception):  # another llvmlite; what needs these will not compile
+    from tersense.sensing._simd import prefetch, sum_64, sum_128, transpose
 
 CHUNK = 128  # the sum of 128 pixels still fits int16: 128 * 255 = 32640
 STRIP_BYTES = 128 * 1024  # the planes of a strip of the image stay in the second-level cache
 DEEP_PIXELS = 1 << 18  # of uint16, split into bytes at a time
 THREAD_PIXELS = 1 << 21  # smaller images take about as long to share out as to sense
-
-Array = npt.NDArray[Any]
 
 
 class _Layout(NamedTuple):
@@ -43,14 +42,6 @@ class _Layout(NamedTuple):
     depth: int  # rows of windows in a strip
     pitch: int  # cells in a row of cells
     size: int  # bytes in a plane
-
-
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile with Numba, kept for the next process where there is a folder to keep it in."""
-    try:
-        return njit(cache=True, nogil=True)(function)
-    except RuntimeError:  # neither the package's folder nor the user's cache can be written
-        return njit(nogil=True)(function)
 
 
 @compiled
@@ -297,6 +288,9 @@ class AddOnlySensor:
         layout, offsets = self._plan(step if deep else length, width)
         fill, more = (_sense_deep, (self._window, step)) if deep else (_sense, ())
         task = image, layout, offsets, self._chunks, bounds, first, out, *more
+        if not compiles(fill, image, out, (0, length, *task)):
+            fill, places = sense_plainly, (*self._pixels, self._chunks, bounds)
+            task = image, *places, self._stride, layout.lead, first, out
         if threads <= 1 or length * self._stride * image.shape[1] < THREAD_PIXELS:
             fill(0, length, *task)
         else:

@@ -9,15 +9,8 @@ more than they save, all windows are sensed with as many rows as the largest cou
 
 import numpy as np
 
-from tersense.sensing.additions import (
-    THREAD_PIXELS,
-    AddOnlySensor,
-    Array,
-    _helpers,
-    _Layout,
-    _sense,
-    compiled,
-)
+from tersense.sensing._loops import Array, compiled, compiles
+from tersense.sensing.additions import THREAD_PIXELS, AddOnlySensor, _helpers, _Layout, _sense
 
 GROUP = 64  # windows that are sensed together
 STRIP = 8 * GROUP  # windows that are sorted together; their measurements stay in the cache
@@ -145,6 +138,8 @@ class CountedSensor:
             image, *sensor._plan(1, GROUP), sensor._chunks, sensor._bounds, flat, self._stride,
             counts.shape[1], out.reshape(self._rows, counts.size),
         )  # fmt: skip
+        if not compiles(_sense_strips, image, out, (0, strips, *task)):
+            return self._alike(image, counts, threads)
         if threads <= 1 or image.size < THREAD_PIXELS:
             _sense_strips(0, strips, *task)
             return out

@@ -123,7 +123,7 @@ class RunFolder:
         versions = {"tersense": __version__, "torch": torch.__version__,
                     "python": platform.python_version()}  # fmt: skip
         program, *words = sys.argv
-        ours = Path(program).name in ("__main__.py", "tersense")
+        ours = Path(program).stem in ("__main__", "tersense")  # .exe on Windows
         session = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "command": shlex.join(["tersense" if ours else program, *words]),

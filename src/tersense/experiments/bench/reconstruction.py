@@ -1,8 +1,6 @@
 """How fast models reconstruct, by image size, and the memory that it takes."""
 
 import multiprocessing
-import resource
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -113,23 +111,31 @@ def _gpu_peak(run: Callable[[], Any]) -> int:
     return int(torch.cuda.max_memory_allocated())
 
 
-def _cpu_peak(model: str, side: int, threads: int) -> int:
+def _cpu_peak(model: str, side: int, threads: int) -> int | None:
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(_reconstruct_once, (model, side, threads))
 
 
-def _reconstruct_once(model: str, side: int, threads: int) -> int:
+def _reconstruct_once(model: str, side: int, threads: int) -> int | None:
     """Reconstruct one image on the CPU and return the peak memory of this process."""
     keep_freed_memory()  # as every command does
     torch.set_num_threads(threads)
     imager = load(model)
     imager.estimate(imager.sense(random_image(side)))
+    return _peak_memory()
+
+
+def _peak_memory() -> int | None:
+    """Return the most bytes that this process has had; None where the system does not tell."""
     status = Path("/proc/self/status")
     if status.exists():  # getrusage on Linux would tell the peak of the process that started us
-        lines = (line.split() for line in status.read_text().splitlines())
+        lines = (line.split() for line in status.read_text(encoding="utf-8").splitlines())
         return next(int(words[1]) * 1024 for words in lines if words[0] == "VmHWM:")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS
 
 
 def wait_for(device: torch.device) -> None:
