@@ -19,7 +19,7 @@ from tersense.models.files import write_model
 @pytest.fixture
 def desk(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(bits, "SIZES", (1.5, 3.0))
+    monkeypatch.setattr(bits, "SIZES", (1.0, 1.5))
     write_model("camera.safetensors", deciding_imager())
     (tmp_path / "photos").mkdir()
     write_image(tmp_path / "photos/a.png", data.camera()[100:180, 100:196])
@@ -39,7 +39,7 @@ def test_methods_are_measured_in_gray_and_in_color(desk, capsys):
     for row in rows:
         own, jpeg, wavelets = row["methods"].values()
         assert list(row["methods"]) == ["adaptive, encoder", "jpeg", "jpeg2000"]
-        for size, point in zip((1.5, 3.0), own, strict=True):
+        for size, point in zip((1.0, 1.5), own, strict=True):
             assert 0.9 * size < point[0] <= size
         assert own[0][1] < own[1][1]
         assert wavelets[1][1] > jpeg[1][1]  # as everybody knows

@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from reference import sense_by_windows
-from tersense.sensing import _loops, additions, counted
+from tersense.sensing import additions, counted, loops
 
 ROOT = Path(__file__).parents[2]
 
@@ -83,14 +83,14 @@ def test_threads_rows_and_the_first_patterns_are_those_of_the_vectors(rng, plain
 
 def test_here_they_are_not_needed(rng, monkeypatch):
     """A kernel that no longer compiles would go unnoticed: everything else works without it."""
-    monkeypatch.setattr(_loops, "_works", {})
+    monkeypatch.setattr(loops, "_works", {})
     phi = patterns(rng, 300, 12)
     counts = np.where(rng.random((10, 75)) < 0.1, 300, 1)
     for dtype in (np.uint8, np.uint16):
         image = rng.integers(0, 256, (120, 900), dtype)
         additions.AddOnlySensor(phi, 12)(image)
         counted.CountedSensor(phi, 12)(image, counts)
-    assert list(_loops._works.values()) == [True] * 4
+    assert list(loops._works.values()) == [True] * 4
 
 
 @pytest.mark.parametrize("moment", ["imported", "importing"])

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tersense.sensing._loops import Array, compiled, compiles, sense_plainly
+from tersense.sensing.loops import Array, compiled, compiles, sense_plainly
 
 with contextlib.suppress(Exception):  # another llvmlite; what needs these will not compile
     from tersense.sensing._simd import prefetch, sum_64, sum_128, transpose

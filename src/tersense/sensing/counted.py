@@ -9,8 +9,8 @@ more than they save, all windows are sensed with as many rows as the largest cou
 
 import numpy as np
 
-from tersense.sensing._loops import Array, compiled, compiles
 from tersense.sensing.additions import THREAD_PIXELS, AddOnlySensor, _helpers, _Layout, _sense
+from tersense.sensing.loops import Array, compiled, compiles
 
 GROUP = 64  # windows that are sensed together
 STRIP = 8 * GROUP  # windows that are sorted together; their measurements stay in the cache

@@ -19,7 +19,7 @@ from tersense.measurements.codec.tables import (
     take_number,
     take_raw,
 )
-from tersense.sensing.additions import compiled
+from tersense.sensing.loops import compiled
 
 _COUNT_BITS = 16
 _LENGTH_BITS = 5  # of the length of a step between two values

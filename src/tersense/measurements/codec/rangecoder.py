@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tersense.sensing.additions import compiled
+from tersense.sensing.loops import compiled
 
 LOW, RANGE, PLACE, WINDOW = 0, 1, 2, 3
 _TOP = np.uint64(1 << 56)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tersense.measurements.codec.rangecoder import look, put, take
-from tersense.sensing.additions import compiled
+from tersense.sensing.loops import compiled
 
 REACH = 127  # the largest code of a table; beyond lies the escape
 SYMBOLS = 2 * REACH + 3  # with an escape on either side

@@ -17,7 +17,7 @@ from tersense.measurements.codec.tables import (
     put_number,
     take_number,
 )
-from tersense.sensing.additions import compiled
+from tersense.sensing.loops import compiled
 
 GROUP = 1024  # windows; their errors stay in the cache
 LARGEST = 2**33  # of a code, either way: a difference of 32-bit numbers
