@@ -28,6 +28,8 @@ GROUPS = {
         "tersense.measurements.measurements.Measurements",
         "tersense.measurements.tsm.Header",
         "tersense.measurements.readout.Readout",
+        "tersense.models.zoo.read",
+        "tersense.models.bits.BitsCamera",
         "tersense.measurements.tables.read_measured",
         "tersense.measurements",
         "tersense.models.files.write_model",

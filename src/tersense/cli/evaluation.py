@@ -132,11 +132,11 @@ def _show_evaluation(
     rows.append(_score_row("mean", {**result["mean"], "seconds": seconds}))
     title = f"{result['model']} on {result['data']}, {result['protocol']}"
     show_table(title, ["image", "PSNR (dB)", "SSIM", "seconds"], rows)
-    per_pixel = result["bits_per_pixel"]
+    per_pixel, coded = result["bits_per_pixel"], "" if "bits" in result else " before coding"
     say(
         f"window {result['window']}, stride {result['stride']}: "
         f"{result['measurements_per_pixel']:.4g} measurements per pixel"
-        + (f", {per_pixel:.4g} bits per pixel; " if per_pixel is not None else "; ")
+        + (f", {per_pixel:.4g} bits per pixel{coded}; " if per_pixel is not None else "; ")
         + ("color, PSNR over all channels" if result["color"] else "gray (luma)")
         + (f", {result['depth']} bits per pixel" if result["depth"] > 8 else "")
     )
