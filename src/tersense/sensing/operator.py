@@ -62,6 +62,8 @@ class SensingOperator:
         y = self._correlate(F.pixel_unshuffle(extended, self.geometry.stride))
         return y.reshape(*x.shape[:-2], *y.shape[1:])
 
+    __call__ = forward
+
     def adjoint(self, y: Tensor, size: tuple[int, int]) -> Tensor:
         """Spread measurements y (…, m, h, w) back over images: return Φᵀy (…, H, W).
 
