@@ -107,7 +107,9 @@ Wrong files and settings raise `TersenseError`; wrong arguments (an image of flo
 
 ```python
 import numpy as np
+import tersense
 
+imager = tersense.load("paper-r25")
 try:
     imager.sense(np.zeros((8, 8)))
 except TypeError as error:
