@@ -1,6 +1,6 @@
 """Run the code blocks of one page of the documentation: `python pages.py PAGE.md`.
 
-Every block runs in a process of its own, in the current folder: what it needs, it imports itself, or
+Every block runs in a process of its own, in the current folder: what it needs it imports itself, or
 an earlier block has left it as a file. To be quick, the processes are forked from one that has
 imported what takes long, but nothing of tersense. Before a block, a comment may say how it is run:
 
