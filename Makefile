@@ -11,6 +11,7 @@
 # make audit     looks up the pinned dependencies in the advisory database (needs the network)
 # make locks     writes the locks (needs the network), after a change of constraints.txt or pyproject.toml
 # make docs      writes the reference pages and builds the documentation to site/
+# make notebooks runs the notebooks and keeps what they print and draw
 # make dist      builds the source distribution and the wheel in dist/, with a bill of materials, and tries it
 # make setup     only sets up: leaves .venv/bin/tersense
 # make tools     installs what the tests run besides Python: simulator, synthesizer, compilers, browser
@@ -21,7 +22,7 @@ LOCKED := $(BIN)/python -m pip install --quiet --no-deps --require-hashes --only
 TOOLS := iverilog yosys gcc arm-none-eabi-gcc qemu-system-arm chromium
 PACKAGES := iverilog yosys gcc libc6-dev make gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm chromium
 
-.PHONY: demo test lint coverage mutants kills frames decisions fuzz fuzz-guided soak audit locks docs dist setup tools
+.PHONY: demo test lint coverage mutants kills frames decisions fuzz fuzz-guided soak audit locks docs notebooks dist setup tools
 
 demo: setup
 	$(BIN)/tersense demo -o demo
@@ -87,6 +88,9 @@ docs: .venv/.docs
 	$(BIN)/python tools/commands.py
 	$(BIN)/python tools/reference.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+notebooks: .venv/.test
+	$(BIN)/python tools/notebooks.py
 
 # The wheel is built from the source distribution, so both are tried: it lies before the checkout on
 # the path, and the demo needs its models and images.

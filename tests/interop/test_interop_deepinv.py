@@ -1,10 +1,7 @@
 """The camera in deepinv: its checks pass, its solvers run, and it evaluates our networks."""
 
-import subprocess
-import sys
 import warnings
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,8 +21,6 @@ from tersense.sensing.geometry import Geometry
 from tersense.sensing.patterns import Patterns, random_patterns
 
 import deepinv as dinv  # isort: skip (behind ours, which lets it load beside a CPU torch)
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
 
 # (m, window, density, stride, image): whole blocks, cut ones, one smaller than a window, lapped
 # windows of several overlaps, an odd window, and cut windows with more patterns than pixels.
@@ -298,17 +293,6 @@ def test_building_it_disturbs_nobody():
         warnings.simplefilter("error")
         make(CAMERAS[3])
     assert torch.equal(torch.rand(3), expected)
-
-
-def test_the_example_compares_solvers_in_a_fresh_interpreter(tmp_path):
-    command = [sys.executable, EXAMPLES / "deepinv_solvers.py", tmp_path / "sheet.png"]
-    done = subprocess.run(command, text=True, capture_output=True, timeout=240)
-    assert done.returncode == 0, done.stderr
-    lines = [line.rsplit(maxsplit=4) for line in done.stdout.splitlines()]
-    quality = {name.strip(): float(psnr) for name, psnr, *_ in lines}
-    assert quality["pseudoinverse"] < quality["wavelets (db4)"] < quality["tersense"]
-    assert quality["pseudoinverse"] < quality["total variation"] < quality["tersense"]
-    assert (tmp_path / "sheet.png").exists()
 
 
 def counted(camera, channels=1, **options):
