@@ -129,7 +129,7 @@ def render(path: Path) -> tuple[str, dict[str, bytes]]:
     for cell in read(path)["cells"]:
         source = "".join(cell["source"])
         if cell["cell_type"] == "markdown":
-            inside = source.replace("](../docs/", "](../")
+            inside = source.replace("](../docs/", "](../").replace(".ipynb)", ".md)")
             parts.append(re.sub(r"\[([^\]]+)\]\(\.\./(?:src|examples)/[^)]*\)", r"\1", inside))
             continue
         parts.append(f"```python\n{source}\n```")
