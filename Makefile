@@ -11,6 +11,7 @@
 # make audit     looks up the pinned dependencies in the advisory database (needs the network)
 # make locks     writes the locks (needs the network), after a change of constraints.txt or pyproject.toml
 # make docs      writes the reference pages and builds the documentation to site/
+# make notebooks runs the notebooks and keeps what they print and draw
 # make dist      builds the source distribution and the wheel in dist/, with a bill of materials, and tries them
 # make container runs the steps of the Dockerfile in a fresh environment, then the demo and the page
 # make setup     only sets up: leaves .venv/bin/tersense
@@ -22,7 +23,7 @@ LOCKED := $(BIN)/python -m pip install --quiet --no-deps --require-hashes --only
 TOOLS := iverilog yosys gcc arm-none-eabi-gcc qemu-system-arm chromium
 PACKAGES := iverilog yosys gcc libc6-dev make gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm chromium
 
-.PHONY: demo test lint coverage mutants kills frames decisions fuzz fuzz-guided soak audit locks docs dist container setup tools
+.PHONY: demo test lint coverage mutants kills frames decisions fuzz fuzz-guided soak audit locks docs notebooks dist container setup tools
 
 demo: setup
 	$(BIN)/tersense demo -o demo
@@ -88,6 +89,9 @@ docs: .venv/.docs
 	$(BIN)/python tools/commands.py
 	$(BIN)/python tools/reference.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+notebooks: .venv/.test
+	$(BIN)/python tools/notebooks.py
 
 # All files have the date of the commit, so that whoever builds it again gets the same bytes. What
 # was built is tried as users get it: with the dependencies that pip finds (needs the network).

@@ -66,6 +66,9 @@ GROUPS = {
         "tersense.training.run.train",
         "tersense.training.config.read_config",
         "tersense.training",
+        "tersense.training.losses.squared",
+        "tersense.training.losses.charbonnier",
+        "tersense.training.losses.log_charbonnier",
         "tersense.training.config.SensingConfig",
         "tersense.training.config.DataConfig",
         "tersense.training.config.TrainConfig",
@@ -109,7 +112,9 @@ Wrong files and settings raise `TersenseError`; wrong arguments (an image of flo
 
 ```python
 import numpy as np
+import tersense
 
+imager = tersense.load("paper-r25")
 try:
     imager.sense(np.zeros((8, 8)))
 except TypeError as error:

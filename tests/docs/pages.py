@@ -1,25 +1,29 @@
 """Run the code blocks of one page of the documentation: `python pages.py PAGE.md`.
 
-It runs in the current folder, in a process of its own: what a page needs, it imports itself. Before
-a block, a comment may say how it is run:
+Every block runs in a process of its own, in the current folder: what it needs it imports itself, or
+an earlier block has left it as a file. To be quick, the processes are forked from one that has
+imported what takes long, but nothing of tersense. Before a block, a comment may say how it is run:
 
     <!-- run with: --set train.epochs=1 -->   these words are added to its tersense commands
     <!-- not run: why -->                     it is only parsed
 
-A block of TOML with `title="NAME"` is the file NAME of the blocks after it.
+A block with `title="NAME"` is the file NAME of the blocks after it.
 """
 
 import ast
 import contextlib
 import doctest
 import json
+import os
 import re
 import shlex
 import string
 import subprocess
 import sys
 import tomllib
+import traceback
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -92,7 +96,7 @@ def parse_shell(block):
             check_options(words)
 
 
-def run_shell(block, namespace):
+def run_shell(block):
     from tersense.cli import main
 
     for line, words in commands(block):
@@ -103,26 +107,20 @@ def run_shell(block, namespace):
             assert done.returncode == 0, f"{line}: {done.stdout}{done.stderr}"
 
 
-def run_python(block, namespace):
-    exec(compile(block.code, f"line {block.line}", "exec"), namespace)
+def run_python(block):
+    exec(compile(block.code, f"line {block.line}", "exec"), {"__name__": Path(block.title).stem})
 
 
-def run_session(block, namespace):
+def run_session(block):
     """Run what stands after >>> and compare what it prints."""
-    session = parse_session(block, namespace)
+    session = parse_session(block)
     said = []
     failed = doctest.DocTestRunner().run(session, out=said.append).failed
     assert not failed, "".join(said)
 
 
-def parse_session(block, namespace=()):
-    return doctest.DocTestParser().get_doctest(block.code, dict(namespace), "session", None, 0)
-
-
-def take_settings(block, namespace):
-    parse_toml(block)
-    if block.title:
-        Path(block.title).write_text(block.code, encoding="utf-8")
+def parse_session(block):
+    return doctest.DocTestParser().get_doctest(block.code, {}, "session", None, 0)
 
 
 def parse_toml(block):
@@ -145,7 +143,7 @@ def parse_c(block):
     subprocess.run(command, input=code, text=True, check=True)
 
 
-RUN = {"python": run_python, "pycon": run_session, "sh": run_shell, "toml": take_settings}
+RUN = {"python": run_python, "pycon": run_session, "sh": run_shell, "toml": parse_toml}
 PARSE = {
     "python": lambda block: ast.parse(block.code),
     "pycon": parse_session,
@@ -156,23 +154,50 @@ PARSE = {
 }
 
 
+def import_what_takes_long():
+    for module in ("torch", "safetensors.torch", "PIL.Image", "typer"):
+        import_module(module)
+    import_module("numba").njit(lambda x: x)(0)  # what loads kernels is built when first used
+
+
+def in_process(function, *arguments):
+    """Call a function in a forked process; return whether it did not fail there."""
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            function(*arguments)
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+    return os.waitpid(child, 0)[1] == 0
+
+
 def run_page(page):
-    """Run or parse every block of a page, in order; fail with the place of the first bad one."""
-    namespace = {"__name__": page.stem}
-    for block in read_blocks(page):
-        if not block.language:  # drawings and what programs print
-            continue
+    """Run every block of a page, in order, or parse it; fail with the place of the first bad one.
+
+    What is only parsed comes last, and all of it in this process: it leaves nothing to anybody.
+    """
+    blocks = [block for block in read_blocks(page) if block.language]  # not drawings and output
+    if any(block.how != "not run" for block in blocks):
+        import_what_takes_long()
+    for block in sorted(blocks, key=lambda block: block.how == "not run"):
         place = f"{page.name}, line {block.line}"
         assert block.language in PARSE, f"{place}: nothing here parses {block.language}"
-        try:
-            if block.how == "not run":
-                PARSE[block.language](block)
-            else:
-                assert block.language in RUN, f"{place}: say why it is not run"
-                RUN[block.language](block, namespace)
-        except Exception as error:
-            raise AssertionError(f"{place}: {error!r}") from error
+        if block.how == "not run":
+            PARSE[block.language](block)
+            continue
+        assert block.language in RUN, f"{place}: say why it is not run"
+        if block.title:
+            Path(block.title).write_text(block.code, encoding="utf-8")
+        assert in_process(RUN[block.language], block), f"{place} fails, see above"
 
 
 if __name__ == "__main__":
+    sys.path[0] = ""  # as for whoever types `python` in this folder
     run_page(Path(sys.argv[1]))

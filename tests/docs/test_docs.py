@@ -42,8 +42,8 @@ def test_no_block_escapes():
         assert markers == sum(block.how != "run" for block in read_blocks(page)), page.name
 
 
-# The one with deepinv runs in tests/interop, in a fresh interpreter too.
-EXAMPLES = sorted(set((ROOT / "examples").glob("*.py")) - {ROOT / "examples/deepinv_solvers.py"})
+# The training loop has a test of its own, tests/training/test_own_loop.py.
+EXAMPLES = sorted(set((ROOT / "examples").glob("*.py")) - {ROOT / "examples/own_loop.py"})
 
 
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda s: s.stem)
@@ -85,6 +85,16 @@ def test_the_site_builds_without_warnings_and_has_every_page(site):
     for page in DOCS.glob("*.md"):
         where = site if page.stem == "index" else site / page.stem
         assert (where / "index.html").is_file()
+
+
+def test_the_site_shows_every_notebook_with_its_images(site):
+    for path in (ROOT / "notebooks").glob("*.ipynb"):
+        page = (site / "notebooks" / path.stem / "index.html").read_text(encoding="utf-8")
+        images = re.findall(r'<img[^>]*src="([^"]+)"', page)
+        assert images
+        for image in images:
+            assert (site / "notebooks" / path.stem / image).is_file()
+        assert f"notebooks/{path.stem}/" in (site / "index.html").read_text(encoding="utf-8")
 
 
 def test_the_site_asks_no_other_host(site):

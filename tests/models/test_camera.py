@@ -71,6 +71,74 @@ def test_it_is_a_module_that_moves_with_its_matrix():
     assert camera(camera.measure(torch.rand(1, 16, 16))).dtype == torch.float64
 
 
+NETWORKS = {
+    "mlp": {"hidden": [8]},
+    "sda": {},
+    "unrolled": {"phases": 2, "channels": 4},
+    "universal": {"phases": 2, "channels": 4, "universal": True},
+}
+
+
+def small_network(kind, m, window, stride):
+    torch.manual_seed(0)
+    name = "unrolled" if kind == "universal" else kind
+    network = build_reconstructor(name, NETWORKS[kind], Geometry(window, stride), m)
+    with torch.no_grad():
+        for weight in network.parameters():  # some begin at zero, and would hide what they do
+            weight.add_(0.05 * torch.randn_like(weight))
+    patterns = random_patterns(m, window, 0.2, stride)
+    return Imager(kind, patterns, torch.ones(m), 116.0, 68.0, network).camera
+
+
+@pytest.mark.parametrize("kind", NETWORKS)
+@pytest.mark.parametrize("geometry", [(16, 8, 8), (6, 16, 8)])
+def test_double_precision_agrees_with_single(batch, kind, geometry):
+    camera = small_network(kind, *geometry)
+    counts = torch.randint(1, geometry[0] + 1, (2, 5, 7)) if kind == "universal" else None
+    readout = tersense.Readout(noise=2.0)
+    single = camera(camera.measure(batch), (40, 56), readout, counts)
+    double = copy.deepcopy(camera).double()
+    precise = double(double.measure(batch), (40, 56), readout, counts)
+    assert precise.dtype == torch.float64
+    torch.testing.assert_close(precise.float(), single, rtol=1e-4, atol=0.01)
+
+
+@pytest.mark.parametrize("kind", ["unrolled", "universal"])
+def test_the_gradient_to_the_image_is_that_of_differences(kind):
+    camera = small_network(kind, 6, 8, 4).double()
+    x = 255 * torch.rand(2, 1, 9, 7, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(
+        lambda x: camera(camera.measure(x), (9, 7)), (x,), fast_mode=True, atol=1e-4
+    )
+
+
+@pytest.mark.parametrize("lead", [(), (2,), (2, 3), (1, 2, 2)])
+def test_any_dimensions_may_come_before_those_of_the_image(lead):
+    camera = small_network("universal", 16, 8, 8)
+    x = 255 * torch.rand(*lead, 20, 30)
+    y = camera.measure(x)
+    counts = torch.randint(1, 17, (*lead, 3, 4))
+    assert y.shape == (*lead, 16, 3, 4)
+    with torch.no_grad():
+        estimate = camera(y, (20, 30), counts=counts)
+        first = camera(y.reshape(-1, 16, 3, 4)[:1], (20, 30), counts=counts.reshape(-1, 3, 4)[:1])
+    assert estimate.shape == x.shape
+    torch.testing.assert_close(estimate.reshape(-1, 20, 30)[:1], first)
+
+
+def test_a_state_dict_fits_the_patterns_it_was_trained_with_only(batch, tmp_path, refused):
+    camera, same = (small_network("mlp", 16, 8, 8) for _ in range(2))
+    torch.nn.init.ones_(camera.reconstructor.layers[-1].bias)
+    torch.save(camera.state_dict(), tmp_path / "weights.pt")
+    state = torch.load(tmp_path / "weights.pt", weights_only=True)
+    same.load_state_dict(state)
+    y = camera.measure(batch)
+    assert torch.equal(camera(y), same(y))
+    other = random_camera(16, 8, 8).camera
+    with refused("patterns they were trained with"):
+        other.load_state_dict(state)
+
+
 def test_any_sensing_weights_serve(batch):
     operator = SensingOperator(torch.randn(16, 8, 8), 8)
     network = build_reconstructor("mlp", {"hidden": [8]}, Geometry(8, 8), 16)

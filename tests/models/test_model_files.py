@@ -17,7 +17,9 @@ from tersense.errors import TersenseError
 from tersense.models.files import FORMAT, _pack, _unpack, read_model, write_model
 from tersense.models.imager import Imager
 from tersense.models.zoo import ALIASES, find_by_patterns, load, names
-from tersense.reconstruction.mlp import MlpReconstructor
+from tersense.reconstruction.mlp import MlpOptions, MlpReconstructor
+from tersense.sensing.geometry import Geometry
+from tersense.sensing.patterns import random_patterns
 
 
 @pytest.fixture(scope="module")
@@ -440,3 +442,22 @@ def test_devices_that_are_not_there_are_told_in_one_line():
     with pytest.raises(TersenseError, match="device must be auto, cpu or cuda, got 'gpu'"):
         tersense.load("block-r10", device="gpu")
     assert tersense.load("block-r10", device="auto").device.type in ("cpu", "cuda")
+
+
+def test_buffers_that_are_computed_and_not_stored_are_there_after_loading(tmp_path, monkeypatch):
+    """As in a reconstructor of one's own, with `register_buffer(…, persistent=False)`."""
+
+    def build(self, *arguments, original=MlpReconstructor.__init__):
+        original(self, *arguments)
+        self.register_buffer("computed", torch.arange(5.0), persistent=False)
+
+    monkeypatch.setattr(MlpReconstructor, "__init__", build)
+    imager = tersense.Imager(
+        "own", random_patterns(4, 8, 0.3), torch.ones(4), 116.0, 68.0,
+        MlpReconstructor(Geometry(8, 8), 4, MlpOptions(hidden=(8,))),
+    )  # fmt: skip
+    write_model(tmp_path / "own.safetensors", imager)
+    again = read_model(tmp_path / "own.safetensors")
+    assert torch.equal(again.reconstructor.computed, torch.arange(5.0))
+    y = imager.sense(images.camera()[:16, :24])
+    np.testing.assert_allclose(again.estimate(y), imager.estimate(y), atol=0.2)

@@ -4,6 +4,7 @@
 
 deepinv's images lie between 0 and 1 and its operators have norm 1, so that its solvers take the
 same steps for all of them; `TernaryPhysics.scale` leads from there to the integers of a camera.
+Where windows have counts of their own, what was not measured is zero in y and no part of A.
 """
 
 import contextlib
@@ -16,10 +17,13 @@ import torch
 from torch import Tensor, nn
 
 from tersense.errors import TersenseError, install_hint, one_line
+from tersense.interop.noise import for_each, ranged, readouts_of
+from tersense.measurements.counts import check_counts
 from tersense.measurements.measurements import Measurements
 from tersense.measurements.readout import WHOLE_RANGE, Readout
 from tersense.models.imager import Imager
 from tersense.reconstruction.solvers.least_squares import least_squares
+from tersense.sensing.geometry import Geometry
 from tersense.sensing.operator import SensingOperator
 from tersense.sensing.patterns import Patterns
 
@@ -58,13 +62,17 @@ class TernaryPhysics(LinearPhysics):  # type: ignore[misc]
     Args:
         patterns: The patterns, as `imager.patterns` holds them.
         img_size: (C, H, W) of the images.
-        normalize: Scale the operator to norm 1; otherwise y is Φx, with x between 0 and 1.
+        normalize: Scale Φ to norm 1; otherwise y is Φx, with x between 0 and 1.
         noise_model: `ReadoutNoise`, or one of deepinv, whose σ counts in units of y. A sensor's
             noise of s pixel values is σ = s·scale/255.
         sensor_model: What the readout does to y; see `ReadoutModel`. None for nothing.
         device: Where to compute.
+        counts: How many of its first rows each window is measured with, integers (h, w) or
+            (C, h, w), as `measurements.counts` holds them; None for all rows. The scale is that of
+            all rows in any case, so that the norm is at most 1.
 
-    `phi` (m, B, B) is a buffer: `physics.update(phi=…)` exchanges the patterns.
+    `phi` (m, B, B) and `counts` are buffers: `physics.update(phi=…)` exchanges the patterns, and
+    `physics.update(counts=…)` the counts, which may then differ from image to image, (N, C, h, w).
 
     Example:
         >>> import tersense, torch
@@ -77,6 +85,7 @@ class TernaryPhysics(LinearPhysics):  # type: ignore[misc]
 
     phi: Tensor
     scale: Tensor
+    counts: Tensor | None
 
     def __init__(
         self,
@@ -86,6 +95,7 @@ class TernaryPhysics(LinearPhysics):  # type: ignore[misc]
         noise_model: NoiseModel | None = None,
         sensor_model: Callable[[Tensor], Tensor] | None = None,
         device: str | torch.device = "cpu",
+        counts: Any = None,
     ) -> None:
         if len(img_size) != 3 or min(img_size) < 1:
             raise ValueError(f"img_size is (channels, height, width), not {tuple(img_size)}")
@@ -97,27 +107,52 @@ class TernaryPhysics(LinearPhysics):  # type: ignore[misc]
         self.stride = patterns.stride
         self.register_buffer("phi", torch.from_numpy(patterns.phi.astype(np.float32)))
         self.register_buffer("scale", torch.ones(()))
+        self.register_buffer("counts", None)
         if normalize:
             self.scale = 1 / self._norm()
+        if counts is not None:
+            channels = img_size[:1] if img_size[0] > 1 else ()
+            grid = Geometry(patterns.window, patterns.stride).grid(*img_size[1:])
+            checked = check_counts(counts, (*channels, len(patterns), *grid))
+            self.counts = torch.from_numpy(checked).long()
         self.to(device)
 
-    def A(self, x: Tensor, **others: Any) -> Tensor:  # noqa: N802
-        """Sense images x (N, C, H, W) of values 0 to 1: return y (N, C, m, h, w)."""
+    def A(self, x: Tensor, counts: Tensor | None = None, **others: Any) -> Tensor:  # noqa: N802
+        """Sense images x (N, C, H, W) of values 0 to 1: return y (N, C, m, h, w).
+
+        Counts that are given stay, as parameters do in deepinv.
+        """
+        self.update_parameters(counts=counts)
         if x.shape[1:] != self.img_size:
             raise ValueError(f"this physics senses {self.img_size}, not {tuple(x.shape[1:])}")
-        return self.scale.to(x.dtype) * self._operator(x.dtype).forward(x)
+        return self._measured(self.scale.to(x.dtype) * self._operator(x.dtype).forward(x))
 
-    def forward(self, x: Tensor, **others: Any) -> Tensor:
+    def forward(self, x: Tensor, counts: Tensor | None = None, **others: Any) -> Tensor:
         """Sense images x (N, C, H, W) with noise and readout; see `ReadoutNoise`."""
+        self.update_parameters(counts=counts)
         if isinstance(self.noise_model, ReadoutNoise) and self.noise_model.readout.photons:
             lit = SensingOperator(self.phi.abs().to(x.dtype), self.stride)
             others["light"] = self.scale.to(x.dtype) * lit.forward(x)
         y: Tensor = super().forward(x, **others)
         return y
 
-    def A_adjoint(self, y: Tensor, **others: Any) -> Tensor:  # noqa: N802
+    def noise(self, y: Tensor, **others: Any) -> Tensor:
+        """Disturb what was measured of y (N, C, m, h, w); the rest stays zero."""
+        return self._measured(super().noise(y, **others))
+
+    def sensor(self, y: Tensor) -> Tensor:
+        """Read y (N, C, m, h, w) out; a converter ranges over what was measured."""
+        if isinstance(self.sensor_model, ReadoutModel):
+            return self.sensor_model(y, self._which())  # type: ignore[no-any-return]
+        return self._measured(super().sensor(y))
+
+    def A_adjoint(  # noqa: N802
+        self, y: Tensor, counts: Tensor | None = None, **others: Any
+    ) -> Tensor:
         """Spread measurements y (N, C, m, h, w) over images (N, C, H, W)."""
-        return self.scale.to(y.dtype) * self._operator(y.dtype).adjoint(y, self.img_size[1:])
+        self.update_parameters(counts=counts)
+        operator, size = self._operator(y.dtype), self.img_size[1:]
+        return self.scale.to(y.dtype) * operator.adjoint(self._measured(y), size)
 
     def A_dagger(  # noqa: N802
         self,
@@ -132,22 +167,17 @@ class TernaryPhysics(LinearPhysics):  # type: ignore[misc]
         Args:
             y: (N, C, m, h, w).
             solver: As deepinv passes it; there is nothing to choose here.
-            max_iter: For lapped windows, the most steps of conjugate gradients.
-            tol: For lapped windows, the error in the normal equations to stop at.
+            max_iter: For lapped windows and for counts, the most steps of conjugate gradients.
+            tol: For them, the error in the normal equations to stop at.
             others: As deepinv passes them.
         """
-        limits = {"max_steps": max_iter, "tolerance": tol}
+        limits = {"max_steps": max_iter, "tolerance": tol, "measured": self._which()}
         given: Any = {name: limit for name, limit in limits.items() if limit is not None}
         x = least_squares(self._operator(y.dtype), y, self.img_size[1:], **given)
         return x / self.scale.to(y.dtype)
 
     def from_camera(self, measurements: Measurements) -> Tensor:
         """Turn what a camera read out into y (1, C, m, h, w) of this physics."""
-        if measurements.counts is not None:
-            raise TersenseError(
-                "counts per window must be None for deepinv, whose operators need every value; "
-                "sense all rows, or reconstruct with the imager"
-            )
         header = measurements.header
         here = Patterns(self.phi.to(torch.int8).cpu().numpy(), self.stride)
         size = (1 if header.mode == "L" else 3, header.height, header.width)
@@ -157,6 +187,12 @@ class TernaryPhysics(LinearPhysics):  # type: ignore[misc]
                 f"{header.phi[:12]}…, but this physics of {self.img_size}, every {here.stride}, "
                 f"with {here.hash[:12]}…; use the patterns and the size that sensed them"
             )
+        own = None if self.counts is None else self.counts.cpu().numpy()
+        if not _same_counts(own, measurements.counts):
+            raise TersenseError(
+                "counts per window must be those of the physics, got others; "
+                "build it with counts=measurements.counts"
+            )
         values = torch.from_numpy(measurements.values * header.readout.unit)
         y = values.reshape(1, size[0], *values.shape[-3:]).to(self.phi)
         return y * self.scale / _WHITE
@@ -164,6 +200,17 @@ class TernaryPhysics(LinearPhysics):  # type: ignore[misc]
     def to_camera(self, y: Tensor) -> Tensor:
         """Turn y (N, C, m, h, w) of this physics into sums of pixels of 0 to 255."""
         return y * (_WHITE / self.scale.to(y.dtype))
+
+    def _which(self) -> Tensor | None:
+        """Return which values of y are measured, (…, m, h, w), or None for all."""
+        if self.counts is None:
+            return None
+        rows = torch.arange(len(self.phi), device=self.phi.device)
+        return rows[:, None, None] < self.counts[..., None, :, :]
+
+    def _measured(self, y: Tensor) -> Tensor:
+        which = self._which()
+        return y if which is None else y * which
 
     def _operator(self, dtype: torch.dtype) -> SensingOperator:
         return SensingOperator(self.phi.to(dtype), self.stride)
@@ -244,13 +291,19 @@ class ReadoutModel(nn.Module):
         self.readout = readout if isinstance(readout, Readout) else Readout.ranging(readout)
         self.unit = float(physics.scale) / _WHITE  # what y has for one pixel value
 
-    def forward(self, y: Tensor) -> Tensor:
-        """Round y (N, C, m, h, w) to what the readout can tell apart."""
-        sums = (y / self.unit).round()
-        return torch.stack([self._convert(image) for image in sums]) * self.unit
+    def forward(self, y: Tensor, which: Tensor | None = None) -> Tensor:
+        """Round y (N, C, m, h, w) to what the readout can tell apart.
 
-    def _convert(self, sums: Tensor) -> Tensor:
-        final = self.readout.ranged(sums.detach().cpu().numpy())
+        Args:
+            y: (N, C, m, h, w).
+            which: What was measured of it; None for all.
+        """
+        sums = (y / self.unit).round()
+        pairs = zip(sums, for_each(which, y), strict=True)
+        return torch.stack([self._convert(*pair) for pair in pairs]) * self.unit
+
+    def _convert(self, sums: Tensor, which: Tensor | None) -> Tensor:
+        final = ranged(self.readout, sums, which)
         unit = torch.as_tensor(final.unit).to(sums)
         return final.quantize(sums) * unit
 
@@ -287,29 +340,41 @@ class TernaryReconstructor(Reconstructor):  # type: ignore[misc]
                 f"{self.camera.name} was trained with other patterns than this physics senses "
                 "with; build both from the same imager"
             )
-        size, readout = physics.img_size[1:], _readout_of(physics)
-        sums = physics.to_camera(y)
-        if not readout.percentile:
-            x = self.camera.reconstruct_batch(sums.flatten(0, 1), size, readout)
-        else:  # every image has steps of its own
-            each = (self.camera.reconstruct_batch(s, size, _steps_of(s, readout)) for s in sums)
-            x = torch.cat(list(each))
-        return x.reshape(*y.shape[:2], *size) / _WHITE
+        size, sums = physics.img_size[1:], physics.to_camera(y)
+        counts = physics.counts
+        if counts is not None:
+            counts = counts.expand(*y.shape[:2], *y.shape[-2:])
+        readouts = _readouts_of(physics, sums)
+        if len(readouts) == 1:
+            x = self.camera.reconstruct_batch(sums, size, readouts[0], counts)
+        else:  # every image has errors of its own
+            of_each = zip(
+                sums, readouts, [None] * len(y) if counts is None else counts, strict=True
+            )
+            x = torch.stack([self.camera.reconstruct_batch(s, size, r, c) for s, r, c in of_each])
+        return x / _WHITE
 
 
-def _steps_of(sums: Tensor, readout: Readout) -> Readout:
-    """Return the readout with the steps that an image (C, m, h, w) was ranged with.
+def _readouts_of(physics: TernaryPhysics, sums: Tensor) -> list[Readout]:
+    """Return what is known of the errors of sums (N, C, m, h, w): one for all images, or for each.
 
-    Nobody has kept them, but codes reach as far as the steps allow: the largest of each pattern
-    tells its step, to one pixel value.
+    Nobody has kept the steps that an image was ranged with, but codes reach as far as the steps
+    allow: the largest of each pattern tells its step, to one pixel value.
     """
-    return replace(readout, percentile=WHOLE_RANGE).ranged(sums.detach().round().cpu().numpy())
+    noise, sensor = physics.noise_model, physics.sensor_model
+    unit = float(physics.scale) / _WHITE
+    told = isinstance(noise, ReadoutNoise)
+    noises = [noise.readout] if told else readouts_of(noise, unit)
+    converter = sensor.readout if isinstance(sensor, ReadoutModel) else Readout()
+    known = [replace(converter, noise=n.noise, photons=n.photons) for n in noises]
+    if not converter.percentile:
+        return known
+    known = known * len(sums) if len(known) == 1 else known
+    of_each = zip(known, sums, for_each(physics._which(), sums), strict=True)
+    return [ranged(replace(r, percentile=WHOLE_RANGE), s.round(), w) for r, s, w in of_each]
 
 
-def _readout_of(physics: TernaryPhysics) -> Readout:
-    """Return what is known of the errors of y; steps that follow the image are not among it."""
-    noise, sensor = (
-        model.readout if isinstance(model, ReadoutNoise | ReadoutModel) else Readout()
-        for model in (physics.noise_model, physics.sensor_model)
-    )
-    return replace(sensor, noise=noise.noise, photons=noise.photons)
+def _same_counts(own: Any, theirs: Any) -> bool:
+    if own is None or theirs is None:
+        return own is theirs
+    return bool((own == theirs).all())

@@ -74,7 +74,7 @@ class Camera(nn.Module):
         return self.operator.phi.device
 
     def measure(self, x: Tensor) -> Tensor:
-        """Sense raw pixels x (N, H, W), of any real type: return y (N, m, h, w)."""
+        """Sense raw pixels x (…, H, W), of any real type: return y (…, m, h, w)."""
         return self.operator.forward(x.to(self.operator.phi))
 
     def reconstruct_batch(
@@ -84,17 +84,22 @@ class Camera(nn.Module):
         readout: Readout | None = None,
         counts: Tensor | None = None,
     ) -> Tensor:
-        """Reconstruct raw pixels (N, H, W), neither rounded nor clipped.
+        """Reconstruct raw pixels (…, H, W), neither rounded nor clipped.
 
         Args:
-            y: (N, m, h, w), as `measure` gives it; NaN where a measurement is missing.
+            y: (…, m, h, w), as `measure` gives it; NaN where a measurement is missing.
             size: (H, W) of the images; whole strides, (h·S, w·S), where not given.
             readout: What y went through, in pixel values; the reconstructor is told the error.
-            counts: (N, h, w), rows that each window was measured with; see `Reconstructor`.
+            counts: (…, h, w), rows that each window was measured with; see `Reconstructor`.
         """
-        h, w = y.shape[-2:]
+        *lead, _, h, w = y.shape
         size = size or (h * self.geometry.stride, w * self.geometry.stride)
-        return self.reconstruct_part(y, self.operator.sense_ones(size), size, readout, counts)
+        if len(lead) != 1:  # one image, or channels beside the batch
+            y = y.flatten(0, -4) if lead else y[None]
+            counts = None if counts is None else counts.reshape(-1, h, w)
+        ones = self.operator.sense_ones(size)
+        x = self.reconstruct_part(y, ones, size, readout, counts)
+        return x if len(lead) == 1 else x.reshape(*lead, *size)
 
     forward = reconstruct_batch
 
@@ -225,6 +230,20 @@ class Camera(nn.Module):
             y = self.measure(torch.from_numpy(np.ascontiguousarray(pixels))[None])
             estimate = self.reconstruct_batch(y, (image.shape[0], image.shape[1])) / scale
         return Captured(estimate[0].cpu().numpy(), y.numel(), 8 * y.numel() * y.itemsize)
+
+    def get_extra_state(self) -> Tensor:
+        """Return Φ for `state_dict`: weights are of use only with the patterns they know."""
+        return self.operator.phi
+
+    def set_extra_state(self, phi: Tensor) -> None:
+        """Refuse a `state_dict` of other patterns, which strangers' weights would not tell."""
+        own = self.operator.phi
+        if phi.shape != own.shape or not torch.equal(phi.to(own), own):
+            raise TersenseError(
+                f"the weights must be of a camera with the patterns of {self.name}, got those of "
+                f"{tuple(phi.shape)} others; build the camera from the patterns they were trained "
+                "with, or load a model file"
+            )
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Camera":
         """Move Φ and α with the weights: `camera.to(device)`."""

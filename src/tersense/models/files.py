@@ -14,6 +14,7 @@ lowest bits, two's complement; the last byte of a line is filled up with zeros. 
 import json
 import math
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -124,13 +125,11 @@ def _build(description: _Description, file: Any, device: str | torch.device) -> 
             f"alpha must be {len(patterns)} finite real numbers, got "
             f"{file.get_slice('alpha').get_dtype()} of shape {shape}"
         )
-    reconstructor = build_reconstructor(
-        description.reconstructor,
-        description.options,
-        Geometry(patterns.window, patterns.stride),
-        len(patterns),
-        on_meta=True,
+    geometry = Geometry(patterns.window, patterns.stride)
+    make = partial(
+        build_reconstructor, description.reconstructor, description.options, geometry, len(patterns)
     )
+    reconstructor = make(on_meta=True)
     parts: dict[str, nn.Module] = {_WEIGHTS: reconstructor}
     if description.allocation:
         options = build("allocation", PredictorOptions, description.allocation)
@@ -140,6 +139,10 @@ def _build(description: _Description, file: Any, device: str | torch.device) -> 
             if any(key.startswith(_DECISION) for key in file.keys()):  # noqa: SIM118
                 parts[_DECISION] = IntegerDecision(len(patterns), predictor.levels)
     _take_weights(parts, file)
+    if any(buffer.is_meta for buffer in reconstructor.buffers()):  # computed, not stored
+        weights = reconstructor.state_dict()
+        reconstructor = make()
+        reconstructor.load_state_dict(weights)
     # Convolutions are faster with the channels of a pixel side by side.
     reconstructor.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     imager = Imager(

@@ -312,7 +312,7 @@ class Imager:
         return Capture.resumed(self.camera, measurements, rate, rounds, **more)
 
     def measure(self, x: Tensor) -> Tensor:
-        """Sense a batch of raw pixels (N, H, W) as tensors, differentiably; see `Camera`."""
+        """Sense a batch of raw pixels (…, H, W) as tensors, differentiably; see `Camera`."""
         return self.camera.measure(x)
 
     def reconstruct_batch(
@@ -322,7 +322,7 @@ class Imager:
         readout: Readout | None = None,
         counts: Tensor | None = None,
     ) -> Tensor:
-        """Reconstruct a batch (N, H, W) from y (N, m, h, w), differentiably; see `Camera`."""
+        """Reconstruct a batch (…, H, W) from y (…, m, h, w), differentiably; see `Camera`."""
         return self.camera.reconstruct_batch(y, size, readout, counts)
 
     def _estimates(

@@ -52,10 +52,10 @@ def tell(
     stride, half = operator.geometry.stride, _half(size)
     if counts is None:
         rows = (operator.phi.abs().amax(dim=(1, 2)) > 0).sum()
-        rate = (rows / stride**2).log()
+        rate = (rows / stride**2).log().to(operator.phi.dtype)
         log_rate = rate.view(1, 1, 1)
     else:
-        log_rate = (counts.clamp(min=0.5) / stride**2).log()
+        log_rate = (counts.clamp(min=0.5) / stride**2).log().to(operator.phi.dtype)
         rate = spread(log_rate, half, stride / 2)[:, None]
     if not universal:
         return Told(rate)

@@ -105,7 +105,7 @@ class UnrolledReconstructor(Reconstructor):
         """Reconstruct, and return the memory of the last phase too; see `Reconstructor`."""
         # Measurements are sums of many pixels: half precision would drown them.
         with torch.autocast(y.device.type, enabled=False):
-            y, undo = y.float(), self._undo(operator, counts)
+            y, undo = y.to(operator.phi.dtype), self._undo(operator, counts)
             told = tell(operator, size, deviation, counts, self.options.universal)
 
         def disagreement(x: Tensor | None) -> Tensor:
@@ -238,7 +238,7 @@ class Phase(nn.Module):
         features = self.up(self.coarse[1](coarse, gates[2])).add_(features)
         features = self.after(features, gates[3])
         change = F.pixel_shuffle(self.exit(F.relu(features)), 2)[:, 0]
-        return x + change[:, : x.shape[1], : x.shape[2]].float(), features
+        return x + change[:, : x.shape[1], : x.shape[2]].to(x.dtype), features
 
     def _enter(self, inputs: Tensor, told: Told) -> Tensor:
         """Convolve the inputs; what the network is told is a bias, for all or for each place."""

@@ -10,10 +10,13 @@ from tersense.sensing.exact import ExactSensor, sense_exactly
 from tersense.sensing.geometry import Geometry
 from tersense.sensing.operator import SensingOperator, SparseOperator, dot_test
 from tersense.sensing.patterns import Patterns, random_patterns, read_patterns
+from tersense.sensing.sensors import DenseSensor, FixedSensor
 from tersense.sensing.ternary import TernarySensor, ternarize
 
 __all__ = [
+    "DenseSensor",
     "ExactSensor",
+    "FixedSensor",
     "Geometry",
     "Patterns",
     "SensingOperator",

@@ -62,6 +62,10 @@ class SensingOperator:
         y = self._correlate(F.pixel_unshuffle(extended, self.geometry.stride))
         return y.reshape(*x.shape[:-2], *y.shape[1:])
 
+    def __call__(self, x: Tensor) -> Tensor:
+        """Sense images, as `forward` does."""
+        return self.forward(x)
+
     def adjoint(self, y: Tensor, size: tuple[int, int]) -> Tensor:
         """Spread measurements y (…, m, h, w) back over images: return Φᵀy (…, H, W).
 
