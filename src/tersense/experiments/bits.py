@@ -109,7 +109,8 @@ def run_bits(
                 key = f"{imager.name}, {name}"
                 methods[key] = _own_curve(imager, OURS[name], images)
                 say(f"{title}: {key} {_summary(methods[key])}")
-        rows.append({"set": title, "images": len(images), "methods": methods})
+        labels = {name: CODECS[name].label if name in CODECS else name for name in methods}
+        rows.append({"set": title, "images": len(images), "labels": labels, "methods": methods})
     return {"table": "bits", "quick": quick, "sizes": list(SIZES), "rows": rows}
 
 
@@ -209,6 +210,5 @@ def bits_to_markdown(result: dict[str, Any]) -> str:
         lines += ["", f"## {row['set']}, {row['images']} images", "", f"| | {sizes} |"]
         lines.append("|---" * (1 + len(result["sizes"])) + "|")
         for name, points in row["methods"].items():
-            label = CODECS[name].label if name in CODECS else name
-            lines.append(f"| {label} | {' | '.join(map(_cell, points))} |")
+            lines.append(f"| {row['labels'][name]} | {' | '.join(map(_cell, points))} |")
     return "\n".join(map(visible, lines)) + "\n"

@@ -192,7 +192,7 @@ def plot_bits(result: dict[str, Any], path: Path) -> None:
             own = ", " in name  # model, mode
             for axis, place in zip(axes, (1, 2), strict=True):
                 axis.plot([p[0] for p in there], [p[place] for p in there], "o-" if own else ".--",
-                          label=name, lw=2 if own else 1.2, color=color)  # fmt: skip
+                          label=row["labels"][name], lw=2 if own else 1.2, color=color)  # fmt: skip
         for axis, label in zip(axes, ("PSNR, dB", "SSIM"), strict=True):
             axis.set(title=row["set"], xlabel="bits per pixel of whole files", ylabel=label,
                      xscale="log")  # fmt: skip
