@@ -358,9 +358,12 @@ def test_counts_are_those_of_the_camera(readout, color):
     np.testing.assert_allclose(255 * planes.numpy(), imager.estimate(measured), atol=0.05)
 
 
-def test_noise_comes_to_what_is_measured_only():
+@pytest.mark.parametrize("bits", [0, 16])
+def test_noise_comes_to_what_is_measured_only(bits):
     physics = counted(CAMERAS[0])
     physics.noise_model = ReadoutNoise(physics, Readout(noise=3.0))
+    if bits:
+        physics.sensor_model = ReadoutModel(physics, bits)
     x = torch.rand(1, 1, 16, 24)
     noise = physics.to_camera(physics(x.expand(300, -1, -1, -1)) - physics.A(x))
     there = torch.arange(20)[:, None, None] < physics.counts

@@ -136,15 +136,10 @@ class TernaryPhysics(LinearPhysics):  # type: ignore[misc]
         y: Tensor = super().forward(x, **others)
         return y
 
-    def noise(self, y: Tensor, **others: Any) -> Tensor:
-        """Disturb what was measured of y (N, C, m, h, w); the rest stays zero."""
-        return self._measured(super().noise(y, **others))
-
     def sensor(self, y: Tensor) -> Tensor:
-        """Read y (N, C, m, h, w) out; a converter ranges over what was measured."""
-        if isinstance(self.sensor_model, ReadoutModel):
-            return self.sensor_model(y, self._which())  # type: ignore[no-any-return]
-        return self._measured(super().sensor(y))
+        """Read y (N, C, m, h, w) out, as far as it was measured; the rest is zero."""
+        ranges = isinstance(self.sensor_model, ReadoutModel)
+        return self._measured(self.sensor_model(y, self._which()) if ranges else super().sensor(y))
 
     def A_adjoint(  # noqa: N802
         self, y: Tensor, counts: Tensor | None = None, **others: Any
