@@ -62,7 +62,8 @@ def write(
         coder: Also write the coder of this name, in `coder`; with counts where `adaptive`.
     """
     patterns = imager.patterns
-    decision = require_decision(imager, depth, bits) if adaptive else None
+    # What is sent may be rounded: the decision sees the sums.
+    decision = require_decision(imager, depth, None if coder else bits) if adaptive else None
     quantizer = make_quantizer(patterns, depth, bits, step, steps)
     code = make_coder(patterns, depth, quantizer, adaptive, coder) if coder else None
     for source in sorted(path for path in _SOURCES.iterdir() if path.is_file()):

@@ -165,7 +165,7 @@ def make_images(
     quantizer: Quantizer | RowQuantizer | None,
     seed: int = 0,
 ) -> list[CodedImage]:
-    """Return images of all kinds: real ones, the ends of the range, noise, and nothing at all."""
+    """Return images of all kinds: real, at the ends of the range, noise, quiet but for one window."""
     random, geometry = np.random.default_rng(seed), Geometry(patterns.window, patterns.stride)
     side = [n * geometry.stride for n in GRID]
     real = measure(patterns, cut_windows(geometry, photograph(side[0], side[1])))
@@ -175,13 +175,15 @@ def make_images(
     sizes = 2.0 ** -random.uniform(0, coder.bits, shape)
     deep = real.astype(np.int64) << (depth - USUAL)
     codes = quantizer.codes(deep) if quantizer else deep
+    quiet = np.zeros(shape, np.int64)
+    quiet[coder.rows // 2 :, -1, 0] = random.integers(-half, half, coder.rows - coder.rows // 2)
     kinds = [
         np.moveaxis(np.asarray(codes), -1, 0),
         random.choice(ends, shape),
         random.choice([-half, half - 1], shape),
         random.integers(-half, half, shape),
         (random.integers(-half, half, shape) * sizes).astype(np.int64),
-        np.zeros(shape, np.int64),
+        quiet,
     ]
     if not coder.counted:
         return [code_image(coder, values) for values in kinds]

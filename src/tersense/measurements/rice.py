@@ -27,6 +27,7 @@ has no checksum: a transport that loses bytes should bring its own.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -164,14 +165,13 @@ class RiceCoder:
         windows, shape = grid[0] * grid[1], (self.rows, *grid)
         size, most = 8 * len(content), windows * self.rows
         if windows * (self.count_bits or self.rows) > size:  # a value takes a bit at least
-            raise TersenseError(f"the stream cannot be that of {windows:,} windows: "
-                                f"{_REASONS[_ENDED]}")  # fmt: skip
+            raise TersenseError(
+                f"the stream cannot be that of {windows:,} windows: {_REASONS[_ENDED]}"
+            )
         counts = np.full(windows, self.rows, np.int64)
         stream = np.empty(min(most, size), np.int32)
-        bytes_in = np.frombuffer(content, np.uint8)
-        fault, taken = _decode(
-            bytes_in, counts, *self._program, self.bits, self.count_bits, stream
-        )  # fmt: skip
+        given = np.frombuffer(content, np.uint8)
+        fault, taken = _decode(given, counts, *self._program, self.bits, self.count_bits, stream)
         if fault:
             raise TersenseError(
                 f"the stream is damaged, or not that of {windows:,} windows: {_REASONS[fault]}"
@@ -179,7 +179,7 @@ class RiceCoder:
         whole = check_counts(counts.reshape(grid), shape)
         return from_stream(stream[:taken], whole, shape), whole if self.counted else None
 
-    @property
+    @cached_property
     def _program(self) -> tuple[Array, Array]:
         """Return the terms of all rows one after the other, (terms, 2), and where each row begins.
 
