@@ -95,7 +95,7 @@ module tersense_rice #(
     wire [ROW_BITS+4:0] number_of_row = row;  // at least as wide as a place
     wire [BITS-1:0]     fresh  = y - told[SUM_BITS-1:FRACTION_BITS];
     wire [SUM_BITS-1:0] wide   = {{FRACTION_BITS{one_new[BITS-1]}}, one_new};
-    wire [SUM_BITS-1:0] scaled = weight == 3'd7 ? {SUM_BITS{1'b0}} : wide << weight;
+    wire [SUM_BITS-1:0] scaled = wide << weight;
 
     always @(posedge clk) begin
         if (step) one_new <= news[word[4:0]];
@@ -139,7 +139,7 @@ module tersense_rice #(
             adding  <= 1'b0;
             ended   <= 1'b0;
         end else begin
-            adding <= step;
+            adding <= step && word[7:5] != 3'd7;  // a row without terms
             if (step && word[9]) ended <= 1'b1;
             if (adding) told <= minus ? told - scaled : told + scaled;
             if (take_count && !no_values) state <= TAKE;
@@ -180,7 +180,8 @@ module tersense_rice #(
     reg [2:0]          filled;
 
     wire room  = !byte_valid || byte_ready;
-    wire more  = writing == ONES && rest >= mask[BITS-1:0];
+    wire [BITS:0] less = {1'b0, rest} - {1'b0, mask[BITS-1:0]};
+    wire more  = writing == ONES && !less[BITS];
     wire one   = more || (writing == REST && (raw & mask) != 0);
     wire write = writing != IDLE && room && !(writing == ONES && ones[4]);
     wire ends  = (writing == ONES && !more && mask[0]) || (writing == REST && mask[0]);
@@ -223,7 +224,7 @@ module tersense_rice #(
                     writing <= REST;
                 end else if (room) begin
                     if (more) begin
-                        rest <= rest - mask[BITS-1:0];
+                        rest <= less[BITS-1:0];
                         ones <= ones + 1'b1;
                     end else begin
                         mask    <= mask >> 1;
