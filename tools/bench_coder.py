@@ -49,7 +49,7 @@ def main() -> None:
     parser.add_argument("--images", type=Path, help="a folder; default: those of scikit-image")
     options = parser.parse_args()
     images = [read_gray(path) for path in find_images(options.images)] if options.images else None
-    print("| rate | step | packed | entropy | coder, no terms | window before | coder | per pixel |")
+    print("| rate | step | packed | entropy | no terms | window before | coder | bits per pixel |")
     print("|---" * 8 + "|")
     for rate in options.rate or (0.1, 0.25):
         imager = tersense.load(options.model).at_rate(rate)

@@ -85,8 +85,8 @@ def test_a_camera_that_decides_sends_what_it_decided(tmp_path, options):
     counts = imager.camera.decision.decide(sums, 9 * sums[0].size)
     np.testing.assert_array_equal(y.counts, counts)
     assert len(np.unique(counts)) > 2
-    whole = y.header.readout.apply(sums)
-    np.testing.assert_array_equal(y.values, np.where(np.arange(20)[:, None, None] < counts, whole, 0))
+    sent = np.where(np.arange(20)[:, None, None] < counts, y.header.readout.apply(sums), 0)
+    np.testing.assert_array_equal(y.values, sent)
 
 
 def test_the_coder_multiplies_nothing_and_needs_nothing(tmp_path):
@@ -203,8 +203,9 @@ def test_encoder_and_coder_in_one_give_the_stream_of_the_image(tmp_path):
     image = data.camera()[200:214, 130:151]
     (folder / "pixels.mem").write_text("\n".join(f"{value:02x}" for value in image.flat))
     (folder / "joined.v").write_text(JOINED)
-    run_tool(folder, "sh", "-c", "cp coder/terms.mem . && iverilog -g2005 -s joined -o sim joined.v "
-             "encoder.v tersense_*.v coder/coder.v coder/tersense_rice.v && vvp sim")  # fmt: skip
+    sources = "joined.v encoder.v tersense_*.v coder/coder.v coder/tersense_rice.v"
+    command = f"cp coder/terms.mem . && iverilog -g2005 -s joined -o sim {sources} && vvp sim"
+    run_tool(folder, "sh", "-c", command)
     words = (folder / "bytes.txt").read_text().split()
     (folder / "y.rice").write_bytes(bytes(int(word, 16) for word in words))
     y = tersense.read_measured(folder / "y.rice", folder, image.shape)

@@ -1,4 +1,4 @@
-"""The sensor's code against its own definition, written a second time; and streams that are wrong."""
+"""The sensor's code against its definition, written a second time; streams that are wrong."""
 
 import json
 import tracemalloc
@@ -185,7 +185,7 @@ def test_values_and_coders_that_cannot_be_are_refused():
     for bits, terms in ((0, ((),)), (33, ((),)), (8, ((make_term(1, 0, 0),),)),
                         (8, ((), (make_term(1, 7, 0),))), (8, ((), (make_term(1, 0, 1),))),
                         (8, ((), (0,) * 17)), (8, ((), (-1,)))):  # fmt: skip
-        with pytest.raises(ValueError, match="bits must be|cannot be"):
+        with pytest.raises(ValueError, match=r"bits must be|cannot be"):
             RiceCoder(bits, terms)
 
 

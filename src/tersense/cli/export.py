@@ -123,9 +123,7 @@ def export_c(
     Example: tersense export c -m flex --rate 0.1 -o firmware --bits 9 --step 96 --coder rice
     """
     converter = _converter(bits, step, steps)
-    run_export(
-        "c", model, rate, out, depth=depth, adaptive=adaptive, coder=coder, **converter
-    )
+    run_export("c", model, rate, out, depth=depth, adaptive=adaptive, coder=coder, **converter)
 
 
 def _converter(bits: int | None, step: int | None, steps: Path | None) -> dict[str, Any]:

@@ -165,7 +165,7 @@ def make_images(
     quantizer: Quantizer | RowQuantizer | None,
     seed: int = 0,
 ) -> list[CodedImage]:
-    """Return images of all kinds: real, at the ends of the range, noise, quiet but for one window."""
+    """Return images of all kinds: real, at the ends of the range, noise, nearly quiet."""
     random, geometry = np.random.default_rng(seed), Geometry(patterns.window, patterns.stride)
     side = [n * geometry.stride for n in GRID]
     real = measure(patterns, cut_windows(geometry, photograph(side[0], side[1])))

@@ -42,7 +42,7 @@ def write_coder(
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="ascii", newline="\n")
     word = _word_bits(coder) // 8
-    ram = word * (coder.rows + KEPT + 2) + 32
+    ram = word * (coder.rows + KEPT + 2) + (28 if word == 4 else 32)  # aligned to words
     told = {
         "name": coder.details["name"],
         "bits": coder.bits,
@@ -56,8 +56,8 @@ def write_coder(
 
 
 _COUNTED = """
-A window begins with its count, which `tersense_spend` of `../adaptive` decides: the first argument of
-`coder` that is a number is the measurements per window, on average.
+A window begins with its count, which `tersense_spend` of `adaptive/` decides; the number that
+`coder` is given is the measurements per window, on average.
 """
 
 

@@ -92,14 +92,12 @@ _COUNT_PORTS = """
 """
 
 _COUNTED = (
-    "| `count_valid`, `count_ready`, `count[{}:0]` | in | how many values the next window has; taken "
-    "before them |\n"
+    "| `count_valid`, `count_ready`, `count[{}:0]` | in | how many values the next window has; "
+    "taken before them |\n"
 )
 
 
-def write_images(
-    folder: Path, coder: RiceCoder, images: Sequence[CodedImage], stride: int
-) -> None:
+def write_images(folder: Path, coder: RiceCoder, images: Sequence[CodedImage], stride: int) -> None:
     """Write what the testbench reads: values, counts and bytes; all images of one size."""
     grid = images[0].values.shape[1:]
     whole = np.full(grid, coder.rows)

@@ -9,14 +9,14 @@ their counts. If so, a window begins with its count, in as many bits as hold m.
 **Prediction.** Rows of Φ that look at the same pixels tell much of each other. What is new in row i
 of a window,
 
-    n_i = y_i − ((Σ ±2^w·n_j + 32) >> 6),      j < min(i, 32), at most 16 terms (±, w from 0 to 6, j)
+    n_i = y_i − ((Σ ±2^w·n_j + 32) >> 6),    at most 16 terms (±, w, j), 0 ≤ w ≤ 6, j < min(i, 32)
 
 is kept for the rows after it while i < 32. The first row has no terms, so that n_0 = y_0; what is
 coded of it is y_0 − y_0 of the window before (0 before the first), and n_i itself of all others.
 All of this is taken modulo 2^W, so that nothing ever needs more than W bits.
 
-**Code.** An n becomes u = 2n, or −2n − 1 if n < 0. With k of its own, u is written as u >> k ones, a
-zero, and the k lowest bits of u; or, from 16 ones on, as 16 ones and all W bits of u.
+**Code.** An n becomes u = 2n, or −2n − 1 if n < 0. With a k of its own, u is written as u >> k
+ones, a zero, and the k lowest bits of u; or, from 16 ones on, as 16 ones and all W bits of u.
 
 **Adaptation.** A_i and R follow eight times the mean of u, in row i and in the whole stream: after
 each value both grow by u − (A >> 3), where A is the one or the other. k is the number of bits of
@@ -198,14 +198,14 @@ def _weight(term: Any) -> Any:
 @compiled
 def _wrap(value: int, bits: int) -> int:
     """Return a value modulo 2^bits, two's complement."""
-    half = np.int64(1) << (bits - 1)
+    half = 1 << (bits - 1)
     return ((value + half) & (2 * half - 1)) - half
 
 
 @compiled
 def _predict(news: Array, terms: Array, begin: int, end: int) -> int:
     """Return what the rows before tell of a row."""
-    told = np.int64(1) << (FRACTION_BITS - 1)
+    told = 1 << (FRACTION_BITS - 1)
     for k in range(begin, end):
         told += news[terms[k, 0]] * terms[k, 1]
     return told >> FRACTION_BITS
@@ -235,7 +235,7 @@ def _encode(
 ) -> int:  # fmt: skip
     """Write all windows; return how many bits there are."""
     means, news = np.zeros(len(starts), np.int64), np.zeros(KEPT, np.int64)
-    running, left, known, at, place = np.int64(1) << bits, np.int64(0), 0, 0, 0
+    running, left, known, at, place = 1 << bits, 0, 0, 0, 0
     for count in counts:
         at = _put(out, at, count, count_bits)
         for row in range(count):
@@ -264,7 +264,7 @@ def _encode(
 @compiled
 def _take(content: Array, at: int, bits: int) -> int:
     """Return the next bits as a number; there must be so many."""
-    word = np.int64(0)
+    word = 0
     for place in range(at, at + bits):
         word = word << 1 | (content[place >> 3] >> (7 - (place & 7)) & 1)
     return word
@@ -277,7 +277,7 @@ def _decode(
 ) -> tuple[int, int]:  # fmt: skip
     """Read all windows; return what is wrong, 0 for nothing, and how many values there are."""
     means, news = np.zeros(len(starts), np.int64), np.zeros(KEPT, np.int64)
-    running, left, known, at, taken = np.int64(1) << bits, np.int64(0), 0, 0, 0
+    running, left, known, at, taken = 1 << bits, 0, 0, 0, 0
     size = 8 * len(content)
     for window in range(len(counts)):
         if count_bits:

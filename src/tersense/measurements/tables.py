@@ -33,7 +33,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -192,7 +192,7 @@ def _interpret(
     return _tell_errors(y, variances if any(layout.noise) else None, header, _readout_of(about))
 
 
-def _header(about: Manifest, size: tuple[int, int], mode: str) -> Header:
+def _header(about: Manifest, size: tuple[int, int], mode: Literal["L", "RGB"]) -> Header:
     return Header(
         *size, mode, about.window, about.stride, about.rows, about.phi, depth=about.pixel_bits
     )
