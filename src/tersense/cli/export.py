@@ -53,7 +53,7 @@ AdaptiveOption = Annotated[
 
 CoderOption = Annotated[
     Literal["rice"] | None,
-    typer.Option("--coder", help="Also write a coder of the measurements: bits on the wire."),
+    typer.Option("--coder", help="Also write a coder: rice, an adaptive Golomb–Rice code."),
 ]
 
 
