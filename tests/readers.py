@@ -7,6 +7,7 @@ import tempfile
 import warnings
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -32,6 +33,7 @@ from tersense.measurements.counts import check_counts, read_counts
 from tersense.measurements.manifest import Manifest
 from tersense.measurements.measurements import Measurements
 from tersense.measurements.readout import Readout
+from tersense.measurements.rice import RiceCoder
 from tersense.measurements.tables import read_measured
 from tersense.models.files import read_model, write_model
 from tersense.models.imager import Imager
@@ -95,6 +97,7 @@ def make_readers(folder: Path) -> dict[str, Reader]:
     readers["configuration"] = _config_reader()
     readers["HDF5"] = _hdf5_reader(folder)
     readers |= _camera_readers(folder)
+    readers |= _coded_readers(folder)
     readers["patterns .npy"], readers["patterns .mat"] = _pattern_readers()
     readers["counts .npy"] = _counts_reader()
     readers |= _round_readers(folder)
@@ -270,6 +273,39 @@ def _camera_readers(folder: Path) -> dict[str, Reader]:
         "manifest": Reader(".json", manifests, read_with),
         "table .csv": Reader(".csv", [csv, b"# height=13 width=21\n" + csv], read_table),
         "table .npy": Reader(".npy", arrays, read_table),
+    }
+
+
+def _coded_readers(folder: Path) -> dict[str, Reader]:
+    """Streams of three cameras, read with the manifest of any; and their manifests."""
+    imager, streams, manifests = build_small_imager(), [], []
+    y = imager.sense(PICTURE).values.astype(np.int64)
+    counts = (np.arange(6) * 3 % 17).reshape(2, 3).astype(np.int32)
+    for name, options in (("exact", {}), ("codes", {"bits": 8, "step": 30}), ("counts", {})):
+        manifest, _ = export("c", imager, folder / name, coder="rice", **options)
+        coder = RiceCoder.from_details(manifest.details["coder"], manifest.rows)
+        if name == "counts":  # as a camera that decides
+            coder = replace(coder, counted=True)
+            content = json.loads((folder / name / "manifest.json").read_text())
+            content["details"]["coder"]["counted"] = True
+            (folder / name / "manifest.json").write_text(json.dumps(content))
+        codes = Readout(8, 30.0).apply(y) if options else y
+        streams.append(coder.encode(codes, counts if coder.counted else None))
+        manifests.append((folder / name / "manifest.json").read_bytes())
+    (folder / "y.rice").write_bytes(streams[-1])
+
+    def read_any(path: Path) -> Any:
+        for name in ("exact", "codes"):
+            with suppress(TersenseError):
+                return read_measured(path, folder / name, PICTURE.shape)
+        return read_measured(path, folder / "counts", PICTURE.shape)
+
+    def read_with(path: Path) -> Any:
+        return read_measured(folder / "y.rice", path, PICTURE.shape)
+
+    return {
+        "coded .rice": Reader(".rice", streams, read_any),
+        "coder .json": Reader(".json", manifests, read_with),
     }
 
 

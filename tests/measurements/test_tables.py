@@ -264,7 +264,7 @@ def test_a_table_that_is_none_is_refused(camera, refused, tmp_path):
         measured("1,2\n3", "csv", size=SIZE)
     with refused("table.csv", "numbers"):
         measured("", "csv", size=SIZE)
-    with refused(".npy or .csv"):
+    with refused(".npy, .csv or .rice"):
         measured("1", "txt")
     with refused("cannot read"):
         read_measured(tmp_path / "none.npy", tmp_path / "manifest.json")

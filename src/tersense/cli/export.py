@@ -51,6 +51,11 @@ AdaptiveOption = Annotated[
     ),
 ]
 
+CoderOption = Annotated[
+    Literal["rice"] | None,
+    typer.Option("--coder", help="Also write a coder: rice, an adaptive Golomb–Rice code."),
+]
+
 
 def run_export(kind: str, model: str, rate: float | None, out: Path, **options: Any) -> None:
     """Write an export and print what a designer asks first."""
@@ -83,6 +88,7 @@ def export_verilog(
     step: StepOption = None,
     steps: StepsOption = None,
     adaptive: AdaptiveOption = False,
+    coder: CoderOption = None,
 ) -> None:
     """Write a synthesizable encoder in Verilog-2005, its program memory and testbenches.
 
@@ -92,7 +98,7 @@ def export_verilog(
     """
     run_export(
         "verilog", model, rate, out, lanes=lanes, width=width, height=height, depth=depth,
-        adaptive=adaptive, **_converter(bits, step, steps, model),
+        adaptive=adaptive, coder=coder, **_converter(bits, step, steps, model),
     )  # fmt: skip
 
 
@@ -106,15 +112,18 @@ def export_c(
     step: StepOption = None,
     steps: StepsOption = None,
     adaptive: AdaptiveOption = False,
+    coder: CoderOption = None,
 ) -> None:
     """Write an encoder in freestanding C99, its tables, and a program that tries it.
 
     Example: tersense export c -m paper-r25 -o firmware --depth 12 --bits 10
 
     Example: tersense export c -m paper-r25 -o firmware --steps y.tsm
+
+    Example: tersense export c -m flex --rate 0.1 -o firmware --bits 9 --step 96 --coder rice
     """
     converter = _converter(bits, step, steps, model)
-    run_export("c", model, rate, out, depth=depth, adaptive=adaptive, **converter)
+    run_export("c", model, rate, out, depth=depth, adaptive=adaptive, coder=coder, **converter)
 
 
 def _converter(

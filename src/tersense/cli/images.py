@@ -159,7 +159,7 @@ def reconstruct(
         typer.Option(
             "--manifest",
             metavar="FILE.json",
-            help="Of an export: read tables (.npy, .csv) that a real camera measured.",
+            help="Of an export: read tables (.npy, .csv, .rice) that a real camera measured.",
         ),
     ] = None,
     size: Annotated[
@@ -189,6 +189,8 @@ def reconstruct(
     Example: tersense reconstruct measured/ -o images/
 
     Example: tersense reconstruct table.csv --manifest firmware/manifest.json -o photo.png
+
+    Example: tersense reconstruct y.rice --manifest firmware/ --size 451x300 -o photo.png
     """
     from functools import cache
 
@@ -249,7 +251,7 @@ def _choose_reader(
 
         shape = parse_size(size) if size else None
         return lambda path: read_measured(path, manifest, shape), find_tables
-    tables = [path for path in sources if path.suffix.lower() in (".npy", ".csv")]
+    tables = [path for path in sources if path.suffix.lower() in (".npy", ".csv", ".rice")]
     if tables or size:
         what = tables[0] if tables else "--size"
         raise typer.BadParameter(f"{what} is about a table; name the camera's --manifest with it")

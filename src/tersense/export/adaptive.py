@@ -74,7 +74,8 @@ def require_decision(imager: Imager, depth: int, bits: int | None) -> IntegerDec
     if depth != USUAL or bits is not None:
         raise TersenseError(
             f"an adaptive export must have pixels of {USUAL} bits and exact measurements, which "
-            "decisions are made for; leave out --depth, --bits and --steps"
+            "decisions are made for; leave out --depth, --bits and --steps (in C, --coder rounds "
+            "what is sent)"
         )
     return copy.deepcopy(decision).cpu()
 

@@ -23,6 +23,8 @@ from tersense.export.arithmetic import (
     make_quantizer,
 )
 from tersense.export.base import Outcome
+from tersense.export.coder import make_coder, make_images
+from tersense.export.coder_c import write_coder
 from tersense.export.guide import fill_guide
 from tersense.export.test_vectors import Vectors, cut_windows, make_test_images, measure
 from tersense.io.deep import USUAL
@@ -44,6 +46,7 @@ def write(
     step: int | None = None,
     steps: Sequence[float] | None = None,
     adaptive: bool = False,
+    coder: str | None = None,
 ) -> Outcome:
     """Write the encoder, its tables, and a program that tries it.
 
@@ -56,10 +59,13 @@ def write(
         step: What one unit of a code stands for; None for the smallest that clips nothing.
         steps: Instead, one for each row of Φ.
         adaptive: Also write the decision that spends a budget where it pays, in `adaptive`.
+        coder: Also write the coder of this name, in `coder`; with counts where `adaptive`.
     """
     patterns = imager.patterns
-    decision = require_decision(imager, depth, bits) if adaptive else None
+    # What is sent may be rounded: the decision sees the sums.
+    decision = require_decision(imager, depth, None if coder else bits) if adaptive else None
     quantizer = make_quantizer(patterns, depth, bits, step, steps)
+    code = make_coder(patterns, depth, quantizer, adaptive, coder) if coder else None
     for source in sorted(path for path in _SOURCES.iterdir() if path.is_file()):
         shutil.copyfile(source, folder / source.name)
     few = vectors.short()
@@ -93,7 +99,7 @@ def write(
         **({"codes": str(quantizer)} if quantizer else {}),
         "try it": "make test, make cortex-m4",
     }
-    code = "`tersense_quantize(row, y)` | the code of a measurement"
+    rounding = "`tersense_quantize(row, y)` | the code of a measurement"
     span = (patterns.window - geometry.offset) - 1
     numbers = {
         "depth": depth,
@@ -104,7 +110,7 @@ def write(
         "stripe": f"{stripe:,}",
         "sample": _sample_type(depth),
         "value": f"{value.name}_t",
-        "quantizer_row": f"| {code}: {quantizer}, half rounded up |\n" if quantizer else "",
+        "quantizer_row": f"| {rounding}: {quantizer}, half rounded up |\n" if quantizer else "",
         "first_line": span,
         "second_line": span + patterns.stride,
         "table_bytes": f"{tables:,}",
@@ -120,6 +126,10 @@ def write(
             f"{details['adaptive']['table_bytes']:,} bytes of tables; "
             f"{details['adaptive']['score_bytes_per_window']} bytes of RAM per window for scores"
         )
+    if code:
+        tried = make_images(code, patterns, depth, quantizer)
+        details["coder"], text = write_coder(code, tried, bool(quantizer), folder / "coder")
+        guide, facts["coder"] = guide + text, f"{details['coder']['table_bytes']:,} bytes of tables"
     return Outcome(details, facts, guide)
 
 

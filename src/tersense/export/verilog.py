@@ -24,6 +24,8 @@ from tersense.export.arithmetic import (
     make_quantizer,
 )
 from tersense.export.base import Outcome
+from tersense.export.coder import make_coder, make_images
+from tersense.export.coder_verilog import write_coder
 from tersense.export.guide import fill_guide
 from tersense.export.microcode import (
     Program,
@@ -65,6 +67,7 @@ def write(
     step: int | None = None,
     steps: Sequence[float] | None = None,
     adaptive: bool = False,
+    coder: str | None = None,
 ) -> Outcome:
     """Write sources, memories and testbenches.
 
@@ -80,6 +83,7 @@ def write(
         step: What one unit of a code stands for; None for the smallest that clips nothing.
         steps: Instead, one for each row of Φ.
         adaptive: Also write the decision that spends a budget where it pays, in `adaptive`.
+        coder: Also write the coder of this name, in `coder`; with counts where `adaptive`.
     """
     decision = require_decision(imager, depth, bits) if adaptive else None
     if not (1 <= width <= _LARGEST_SIDE and 1 <= height <= _LARGEST_SIDE):
@@ -88,6 +92,7 @@ def write(
         )
     patterns = imager.patterns
     quantizer = make_quantizer(patterns, depth, bits, step, steps)
+    code = make_coder(patterns, depth, quantizer, adaptive, coder) if coder else None
     program = compile_program(patterns, lanes)
     for name, memory in program.memories.items():
         write_rom(folder, name, memory.words, memory.bits)
@@ -123,6 +128,11 @@ def write(
             f"{told['clocks_per_frame']:,} per frame; scores: "
             f"{told['ram']['words'] * told['ram']['bits'] / 8192:.1f} KiB of RAM"
         )
+    if code:
+        tried = make_images(code, patterns, depth, quantizer)
+        told, text = write_coder(imager, code, tried, folder / "coder", width, height)
+        details["coder"], guide = told, guide + text
+        facts["coder"] = f"{told['clocks_per_window']:,} clocks per window, no multiplier"
     return Outcome(details, facts, guide)
 
 

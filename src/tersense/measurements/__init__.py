@@ -1,9 +1,9 @@
 """What a camera read out: measurements, their readout, and the files that keep them.
 
 `measurements` holds the values of one image, `counts` says how many each window took, `readout`
-models noise and few bits, `tsm` is the file, `tables` reads what a real camera measured,
-`exposures` plans what a mirror device shows, and `manifest` is the page that goes with every
-export.
+models noise and few bits, `tsm` is the file, `tables` reads what a real camera measured, `rice` is
+the code of a sensor's stream, `exposures` plans what a mirror device shows, and `manifest` is the
+page that goes with every export.
 """
 
 from tersense.measurements.counts import counts_by_importance, proportional_counts

@@ -23,6 +23,8 @@ differs from the plain case:
 
 The first line of a CSV file may tell the size as well: `# height=300 width=451`. The export itself
 tells the depth of the pixels, and whether the camera gives codes of few bits: in what steps.
+
+A camera that was exported with a coder gives a `.rice` file instead, which `rice` decodes.
 """
 
 import io
@@ -31,23 +33,26 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tersense.errors import TersenseError, one_line
-from tersense.io.files import read_npy, read_text
+from tersense.io.files import read_npy, read_text, require_file
 from tersense.io.schema import at_least, build
 from tersense.measurements.exposures import Plan
 from tersense.measurements.manifest import NAME, Manifest
 from tersense.measurements.measurements import MeasuredValues, Measurements
 from tersense.measurements.readout import Readout
+from tersense.measurements.rice import RiceCoder
 from tersense.measurements.tsm import PACKED, Header
 from tersense.sensing.geometry import Geometry
 
-SUFFIXES = (".npy", ".csv")
-_MAX_BYTES = 2**30  # of a CSV file
+CODED = ".rice"
+SUFFIXES = (".npy", ".csv", CODED)
+_MAX_BYTES = 2**30  # of a CSV file or a coded one
+_LISTED = ", ".join(SUFFIXES[:-1]) + f" or {SUFFIXES[-1]}"
 _SIZE = re.compile(r"#.*\bheight=(\d+)\s+width=(\d+)")
 _EMPTY_CELL = re.compile(r"(?:(?<=,)|^)\s*(?=,|$)")
 
@@ -92,7 +97,7 @@ def find_tables(folder: Path) -> list[Path]:
     """List the tables of a folder and of those below it, in name order."""
     found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
     if not found:
-        raise TersenseError(f"no tables ({' or '.join(SUFFIXES)}) in {folder}")
+        raise TersenseError(f"no tables ({_LISTED}) in {folder}")
     return found
 
 
@@ -102,7 +107,7 @@ def read_measured(
     """Read a table of measurements.
 
     Args:
-        table: A `.npy` or `.csv` file.
+        table: A `.npy`, `.csv` or `.rice` file.
         manifest: The manifest of an export of the camera, or its folder.
         size: (H, W) of the image, if neither table nor manifest tells it.
 
@@ -113,6 +118,8 @@ def read_measured(
     try:
         about = Manifest.read(manifest, check_files=False)
         layout = _read_layout(Path(manifest))
+        if Path(table).suffix.lower() == CODED:
+            return _read_coded(Path(table), about, layout, size)
         numbers, own_size = read_table(Path(table))
         return _interpret(numbers, about, layout, size or own_size)
     except ValueError as error:
@@ -139,7 +146,7 @@ def read_table(path: Path) -> tuple[Values, tuple[int, int] | None]:
         elif path.suffix.lower() == ".csv":
             numbers, size = _read_csv(read_text(path, _MAX_BYTES))
         else:
-            raise TersenseError(f"{path} is no table; give a file ending in .npy or .csv")
+            raise TersenseError(f"{path} is no table; give a file ending in {_LISTED}")
     except OSError as error:
         raise TersenseError(f"cannot read {path}: {error.strerror or one_line(error)}") from error
     except (ValueError, EOFError) as error:
@@ -181,16 +188,36 @@ def _interpret(
                         for turn in (layout.calibrate, layout.variances))  # fmt: skip
         size = size or (y.shape[-2] * about.stride, y.shape[-1] * about.stride)
     y[..., _checked(layout.missing_rows, about.rows, "missing_rows"), :, :] = np.nan
-    header = Header(
-        *size,
-        "L" if y.ndim == 3 else "RGB",
-        about.window,
-        about.stride,
-        about.rows,
-        about.phi,
-        depth=about.pixel_bits,
-    )
+    header = _header(about, size, "L" if y.ndim == 3 else "RGB")
     return _tell_errors(y, variances if any(layout.noise) else None, header, _readout_of(about))
+
+
+def _header(about: Manifest, size: tuple[int, int], mode: Literal["L", "RGB"]) -> Header:
+    return Header(
+        *size, mode, about.window, about.stride, about.rows, about.phi, depth=about.pixel_bits
+    )
+
+
+def _read_coded(
+    path: Path, about: Manifest, layout: TableLayout, size: tuple[int, int] | None
+) -> Measurements:
+    """Read the stream that an exported coder wrote: the camera's own numbers, in its own order."""
+    height, width = _known(size or ((layout.height, layout.width) if layout.height else None))
+    if layout != TableLayout(height=layout.height, width=layout.width):
+        raise TersenseError("a coded stream needs no calibration or order; leave `measured` out")
+    coder = RiceCoder.from_details(about.details.get("coder"), about.rows)
+    require_file(path, _MAX_BYTES)
+    grid = Geometry(about.window, about.stride).grid(height, width)
+    try:
+        values, counts = coder.decode(path.read_bytes(), grid)
+    except OSError as error:
+        raise TersenseError(f"cannot read {path}: {error.strerror or one_line(error)}") from error
+    readout = _readout_of(about)
+    if np.abs(values.astype(np.int64)).max() > readout.largest_code:
+        raise TersenseError(f"the stream is damaged: codes have {readout.bits} bits, one has more")
+    header = _header(about, (height, width), "L")
+    version = PACKED if readout.bits else header.version
+    return Measurements(values, replace(header, readout=readout, version=version), counts)
 
 
 def _tell_errors(

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "lines.h"
+#include "pgm.h"
 #include "vectors.h"
 
 static tersense_value y[TERSENSE_ROWS];
@@ -97,32 +98,12 @@ static void print_measurements(const tersense_value *values)
     putchar('\n');
 }
 
-/* Read pixels; return how many there were. */
-static size_t read_pixels(FILE *file, tersense_sample *pixels, size_t count)
-{
-    unsigned char bytes[2];
-    size_t k;
-
-    for (k = 0; k < count; k++) {
-        size_t size = TERSENSE_DEPTH > 8 ? 2 : 1;
-
-        if (fread(bytes, 1, size, file) != size)
-            break;
-        pixels[k] = (tersense_sample)(TERSENSE_DEPTH > 8 ? bytes[0] << 8 | bytes[1] : bytes[0]);
-        if (pixels[k] >> (TERSENSE_DEPTH - 1) > 1) {
-            fprintf(stderr, "encoder: a pixel has more than %d bits\n", TERSENSE_DEPTH);
-            break;
-        }
-    }
-    return k;
-}
-
 static int sense_windows(FILE *file)
 {
     static tersense_sample pixels[VECTOR_PIXELS];
     size_t size;
 
-    while ((size = read_pixels(file, pixels, VECTOR_PIXELS)) == VECTOR_PIXELS) {
+    while ((size = pgm_read(file, pixels, VECTOR_PIXELS)) == VECTOR_PIXELS) {
         tersense_sense(pixels, TERSENSE_WINDOW, y);
         print_measurements(y);
     }
@@ -141,7 +122,7 @@ static int sense_lines(FILE *file, size_t width, size_t height)
 
     tersense_start(&image, width, height, sums);
     for (; sums && line && image.line < height;) {
-        if (read_pixels(file, line, width) != width)
+        if (pgm_read(file, line, width) != width)
             break;
         tersense_push_line(&image, line);
         while ((row = tersense_take_row(&image)) != NULL)
@@ -153,38 +134,16 @@ static int sense_lines(FILE *file, size_t width, size_t height)
     return image.line == height;
 }
 
-/* Read the next number of a PGM header, behind blanks and comments; -1 if there is none. */
-static long read_number(FILE *file)
-{
-    long number;
-    int sign;
-
-    while (fscanf(file, " %ld", &number) != 1) {
-        if (fgetc(file) != '#')
-            return -1;
-        do
-            sign = fgetc(file);
-        while (sign != '\n' && sign != EOF);
-    }
-    return number;
-}
-
 static int sense_image(const char *name)
 {
-    FILE *file = fopen(name, "rb");
-    long width, height;
+    size_t width, height;
+    FILE *file = pgm_open(name, &width, &height);
     int done;
 
-    if (!file || fgetc(file) != 'P' || fgetc(file) != '5' || (width = read_number(file)) < 1
-        || (height = read_number(file)) < 1
-        || read_number(file) != (1L << TERSENSE_DEPTH) - 1) {
-        fprintf(stderr, "encoder: %s is not a binary PGM image of %d bits\n", name,
-                TERSENSE_DEPTH);
+    if (!file)
         return 2;
-    }
-    fgetc(file);
-    printf("# height=%ld width=%ld\n", height, width);
-    done = sense_lines(file, (size_t)width, (size_t)height);
+    printf("# height=%lu width=%lu\n", (unsigned long)height, (unsigned long)width);
+    done = sense_lines(file, width, height);
     if (!done)
         fprintf(stderr, "encoder: %s ends too early, or is too wide\n", name);
     fclose(file);

@@ -198,7 +198,19 @@ def temper(scores: Integers) -> Integers:
 
 
 def linear_prediction(phi: NDArray[np.int8], first_rows: int) -> NDArray[np.int8]:
-    """Return c (m, F) of `residuals`: the best linear prediction of each row from the first.
+    """Return c (m, F) of `residuals`: the best linear prediction of each row from the first."""
+    m, covariance = len(phi), measurement_covariance(phi)
+    tiny = 1e-3 * np.trace(covariance[:first_rows, :first_rows]) / first_rows
+    c = np.zeros((m, first_rows))
+    for row in range(1, m):
+        given = min(row, first_rows)
+        inner = covariance[:given, :given] + tiny * np.eye(given)
+        c[row, :given] = np.linalg.solve(inner, covariance[:given, row])
+    return np.clip((c * (1 << PREDICTION_SHIFT)).round(), -127, 127).astype(np.int8)
+
+
+def measurement_covariance(phi: NDArray[np.int8]) -> NDArray[np.float64]:
+    """Return how measurements (m) of a window go together, (m, m), whatever the image.
 
     Pixels are taken to be correlated by 0.96 to the power of their distance, down plus across, and
     windows to differ in brightness.
@@ -209,11 +221,5 @@ def linear_prediction(phi: NDArray[np.int8], first_rows: int) -> NDArray[np.int8
     smooth = along @ phi.astype(np.float64) @ along
     sums = phi.sum(axis=(1, 2), dtype=np.float64)
     covariance = smooth.reshape(m, -1) @ phi.reshape(m, -1).T.astype(np.float64)
-    covariance += _BRIGHTNESS * np.outer(sums, sums)
-    tiny = 1e-3 * np.trace(covariance[:first_rows, :first_rows]) / first_rows
-    c = np.zeros((m, first_rows))
-    for row in range(1, m):
-        given = min(row, first_rows)
-        inner = covariance[:given, :given] + tiny * np.eye(given)
-        c[row, :given] = np.linalg.solve(inner, covariance[:given, row])
-    return np.clip((c * (1 << PREDICTION_SHIFT)).round(), -127, 127).astype(np.int8)
+    together: NDArray[np.float64] = covariance + _BRIGHTNESS * np.outer(sums, sums)
+    return together
