@@ -62,6 +62,7 @@ def test_a_codec_is_what_pillow_writes(desk):
     found = bits._between(curve, (low * high) ** 0.5)
     assert found.psnr == pytest.approx((worse + better) / 2)
     assert bits._between(curve, 1e-3) is None
+    assert bits._between(curve, 100.0) == curve[-1]
 
 
 def test_unknown_rows_are_told(desk, capsys):

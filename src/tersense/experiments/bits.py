@@ -153,12 +153,15 @@ def _judge(bits: int, again: ImageArray, image: ImageArray) -> Point:
 
 
 def _between(curve: list[Point], bpp: float) -> Point | None:
-    """Return the point of a curve at a size, on straight lines over the logarithm of it."""
-    sizes = np.log([point.bpp for point in curve])
-    if not sizes[0] <= math.log(bpp) <= sizes[-1]:
+    """Return the point of a curve at a size, on straight lines over the logarithm of it.
+
+    Beyond the largest file it is that file, before the smallest there is none.
+    """
+    sizes, size = np.log([point.bpp for point in curve]), math.log(bpp)
+    if size < sizes[0]:
         return None
-    found = (np.interp(math.log(bpp), sizes, [p[i] for p in curve]) for i in (1, 2))
-    return Point(bpp, *map(float, found))
+    found = (np.interp(size, sizes, [p[i] for p in curve]) for i in (1, 2))
+    return Point(min(bpp, curve[-1].bpp), *map(float, found))
 
 
 def _own_curve(imager: Imager, mode: BitsMode, images: list[ImageArray]) -> list[Point | None]:
