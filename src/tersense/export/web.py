@@ -71,10 +71,10 @@ def write(imager: Imager, vectors: Vectors, folder: Path, runtime: Path | None =
             f"weights in 16 bits must not cost more than {LARGEST_LOSS} dB, got {loss:.2g} dB; "
             "nothing was exported"
         )
-    _write_page(imager, folder)
     (folder / "ort").mkdir()
     for source, name in _RUNTIME_FILES.items():
         (folder / "ort" / name).write_bytes(programs[source])
+    _write_page(imager, folder)
     shutil.move(folder / "onnxruntime-license.txt", folder / "ort" / "LICENSE")
     sizes = {name: _megabytes(folder / name) for name in (_MODEL, "ort/wasm.wasm")}
     facts = {
@@ -96,7 +96,7 @@ def _require_fit(imager: Imager) -> None:
     if geometry.window != geometry.stride or not imager.reconstructor.any_count or decision is None:
         raise TersenseError(
             "the page needs a model with windows side by side, counts per window and a decision "
-            f"for sensors, which {imager.name} is not; use flex, or train one like configs/flex.toml"
+            f"for sensors, which {imager.name} is not; use flex, or train one as it was trained"
         )
 
 
@@ -139,7 +139,11 @@ def _write_page(imager: Imager, folder: Path) -> None:
     text = json.dumps(describe_camera(imager), separators=(",", ":"))
     (folder / "camera.json").write_text(text, encoding="utf-8")
     page = Template((_PAGE / "index.html").read_text(encoding="utf-8"))
-    text = page.substitute(_words(), model=html.escape(printable_name(imager)))
+    own = {
+        "model": html.escape(printable_name(imager)),
+        "download_size": _megabytes(folder / _MODEL, folder / "ort/wasm.wasm"),
+    }
+    text = page.substitute(_words() | own)
     (folder / "index.html").write_text(text, encoding="utf-8", newline="\n")
 
 
@@ -206,5 +210,5 @@ def describe_camera(imager: Imager) -> dict[str, Any]:
     }
 
 
-def _megabytes(path: Path) -> str:
-    return f"{path.stat().st_size / 1e6:.1f} MB"
+def _megabytes(*paths: Path) -> str:
+    return f"{sum(path.stat().st_size for path in paths) / 1e6:.1f} MB"

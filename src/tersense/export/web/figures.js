@@ -71,7 +71,7 @@ export function paint(canvas, width, height, color) {
     const [r, g, b, a] = color(k);
     image.data.set([Math.round(r), Math.round(g), Math.round(b), a ?? 255], 4 * k);
   }
-  canvas.getContext("2d").putImageData(image, 0, 0);
+  canvas.getContext("2d", { willReadFrequently: true }).putImageData(image, 0, 0);
 }
 
 /** Draw channels (one, or three) as they are. */
@@ -169,8 +169,9 @@ export function paintPatterns(canvas, camera, count) {
   paintSheet(canvas, count, camera.window, camera.window, (n, k) => [MINUS, ZERO, PLUS][signs[n][k] + 1]);
 }
 
-/** Draw the measurements as a small image for each pattern, each on its own scale. */
-export function paintMeasurements(canvas, channels, rows, [h, w]) {
+/** Draw the measurements as a small image for each pattern, on its own scale; gaps are not measured. */
+export function paintMeasurements(canvas, channels, counts, [h, w]) {
+  const rows = Math.max(...counts);
   const largest = Array.from({ length: rows }, (_, n) => {
     let most = 1;
     for (const y of channels) for (let k = n * h * w; k < (n + 1) * h * w; k++) most = Math.max(most, Math.abs(y[k]));
@@ -178,8 +179,9 @@ export function paintMeasurements(canvas, channels, rows, [h, w]) {
   });
   const scale = Math.max(1, Math.floor(32 / Math.max(h, w)));
   paintSheet(canvas, rows, w * scale, h * scale, (n, k) => {
-    const [i, j] = [Math.floor(k / (w * scale) / scale), Math.floor((k % (w * scale)) / scale)];
-    const shades = channels.map((y) => 127.5 + (127.5 * y[(n * h + i) * w + j]) / largest[n]);
+    const window = Math.floor(k / (w * scale) / scale) * w + Math.floor((k % (w * scale)) / scale);
+    if (n >= counts[window]) return [0, 0, 0, 0];
+    const shades = channels.map((y) => 127.5 + (127.5 * y[n * h * w + window]) / largest[n]);
     return shades.length > 1 ? shades : Array(3).fill(shades[0]);
   });
 }

@@ -3,6 +3,8 @@
 const TILE = 8; // windows down and across
 const LARGEST = 12; // what fits into so many windows is not cut
 const MOST_THREADS = 8;
+const TRIAL = 4; // windows down and across of a tile that a graphics processor is tried with
+const SLOW = 0.5; // seconds for it; one core of a laptop does not need more
 
 /** Download a file, telling how much of it is there. */
 async function download(name, tell) {
@@ -35,7 +37,8 @@ export class Network {
   static async load(camera, compute, tell) {
     if (compute !== "wasm" && (compute === "webgpu" || (await hasGraphics()))) {
       try {
-        return await Network.start(camera, "webgpu", tell);
+        const network = await Network.start(camera, "webgpu", tell);
+        if (compute === "webgpu" || (await network.trial()) < SLOW) return network;
       } catch (error) {
         if (compute === "webgpu") throw error;
       }
@@ -62,6 +65,7 @@ export class Network {
       wasmBinary: wasm,
       wasmPaths: { mjs: new URL(`ort/${provider}.js`, import.meta.url).href },
     });
+    ort.env.logLevel = "error";
     tell("Starting the network");
     const session = await ort.InferenceSession.create(model, { executionProviders: [provider] });
     return new Network(camera, ort, session, provider === "wasm" ? threads : 0);
@@ -69,6 +73,19 @@ export class Network {
 
   constructor(camera, ort, session, threads) {
     Object.assign(this, { camera, ort, session, threads });
+  }
+
+  /** How many seconds a small tile takes, once everything is compiled. */
+  async trial() {
+    const [row, noise] = [{ begin: 0, end: TRIAL, first: 0, last: TRIAL }, new Float32Array(this.camera.rows)];
+    const size = TRIAL * this.camera.window;
+    const counts = new Array(TRIAL ** 2).fill(this.camera.rows);
+    const y = new Float32Array(this.camera.rows * TRIAL ** 2);
+    const tile = tileInputs(this.camera.rows, y, this.camera.rows, counts, [TRIAL, TRIAL], row, row);
+    await this.run(tile, noise, this.place(row, row, size, size));
+    const began = performance.now();
+    await this.run(tile, noise, this.place(row, row, size, size));
+    return (performance.now() - began) / 1000;
   }
 
   /** What computes, in words. */

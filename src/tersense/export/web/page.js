@@ -65,7 +65,8 @@ function listenForDrops() {
 
 function describeChoices() {
   const { rows, mode } = choices();
-  $("#rate-words").textContent = `${$("#rate").value} %, ${rows} of ${camera.pixels} per window`;
+  $("#percent").textContent = `${$("#rate").value} %`;
+  $("#rate-words").textContent = `${rows} measurements for every ${camera.window}×${camera.window} pixels`;
   $("#mode-words").textContent = MODES[mode];
 }
 
@@ -142,7 +143,7 @@ function measured(news) {
   $("#compare").style.setProperty("--ratio", width / height);
   paintImage($("#original"), channels, width, height);
   paintPatterns($("#patterns"), camera, job.rows);
-  paintMeasurements($("#measured"), job.values, job.rows, job.grid);
+  paintMeasurements($("#measured"), job.values, job.counts, job.grid);
   $("#tsm").disabled = false;
   showView();
   showFigures();
@@ -198,10 +199,12 @@ function showFigures() {
   };
   $("#figures").innerHTML = list("figures", quality);
   const payload = file.length - 8 - new DataView(file.buffer).getUint32(0, true);
-  const additions = counts.reduce((all, count) => all + camera.additions(adaptive && job.mode === "encoder" ? job.rows : count), 0) * colors;
+  const computed = counts.map((count) => (job.mode === "encoder" ? job.rows : count));
+  const additions = computed.reduce((all, count) => all + camera.additions(count), 0) * colors;
+  const products = computed.reduce((all, count) => all + count * camera.pixels, 0) * colors;
   const where = adaptive ? `${Math.min(...counts)} to ${Math.max(...counts)} per window` : `${counts[0]} in every window`;
   $("#cards").innerHTML = list("cards", {
-    Arithmetic: [`${short(additions)} additions`, `dense: ${short(job.rows * camera.pixels * counts.length * colors)} multiply-adds`],
+    Arithmetic: [`${short(additions)} additions`, `dense: ${short(products)} multiply-adds`],
     Matrix: [bytes(camera.bytes.sparse), `dense float: ${bytes(camera.bytes.dense)}`],
     Readout: [bytes(payload), `${((8 * payload) / (width * height * colors)).toPrecision(2)} bits per pixel; the image: ${bytes(width * height * colors)}`],
     "Sensed in": [time(job.seconds), where],
