@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 
+import tersense
 from tersense.models.imager import Imager
 from tersense.reconstruction.allocation import IntegerDecision
 from tersense.reconstruction.allocation.predictor import PredictorOptions, predictor_for
@@ -64,4 +65,11 @@ def deciding_imager(seed=0):
         buffer.copy_(buffer.new_tensor(np.abs(values) % 7 if buffer.ndim == 1 else values))
     decision.prediction.copy_(decision.prediction.tril(-1))  # rows before a row predict it
     imager.camera.decision = decision
+    return imager
+
+
+def short_flex(phases=1):
+    """Return flex with the first phases of its network only: all the rest is real."""
+    imager = tersense.load("flex")
+    imager.reconstructor.phases = imager.reconstructor.phases[:phases]
     return imager

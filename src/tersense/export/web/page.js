@@ -2,6 +2,7 @@
 
 import { countScale, paintBar, paintCounts, paintError, paintImage, paintMeasurements, paintPatterns, psnr, ssim } from "./figures.js";
 import { readImage, toGray } from "./pixels.js";
+import { encodePng } from "./png.js";
 import { Camera } from "./sensing.js";
 
 const $ = (selector) => document.querySelector(selector);
@@ -17,7 +18,6 @@ const form = $("#choices");
 let image = null; // { name, channels, height, width, note } as it was picked
 let job = null; // what the worker is asked for, and what came of it
 let number = 0;
-const drawn = document.createElement("canvas"); // the reconstruction
 
 function choices() {
   const said = Object.fromEntries(new FormData(form));
@@ -35,7 +35,7 @@ function start() {
   const percent = $("#rate");
   percent.min = Math.max(1, Math.ceil((100 * camera.lowest) / camera.pixels - 1e-9));
   percent.max = Math.floor((100 * camera.rows) / camera.pixels + 1e-9);
-  percent.value = Math.round((100 * camera.usual) / camera.pixels);
+  percent.setAttribute("value", Math.round((100 * camera.usual) / camera.pixels));
   describeChoices();
   percent.addEventListener("input", describeChoices);
   form.addEventListener("change", (event) => {
@@ -50,7 +50,9 @@ function start() {
   listenForDrops();
   $("#divider").addEventListener("input", (event) => $("#compare").style.setProperty("--at", `${event.target.value}%`));
   $("#tsm").addEventListener("click", () => save(new Blob([job.file]), `${image.name}.tsm`));
-  $("#png").addEventListener("click", () => drawn.toBlob((blob) => save(blob, `${image.name}-reconstruction.png`)));
+  $("#png").addEventListener("click", async () => {
+    save(await encodePng(job.pixels, job.width, job.height), `${image.name}-reconstruction.png`);
+  });
 }
 
 function listenForDrops() {
@@ -161,7 +163,6 @@ function tile({ channel, place, pixels, share }) {
 function done(news) {
   job.done = news;
   job.pixels = job.estimate.map((values) => Uint8ClampedArray.from(values)); // rounds and clips
-  paintImage(drawn, job.pixels, job.width, job.height);
   $("#progress").hidden = true;
   $("#png").disabled = false;
   showView();

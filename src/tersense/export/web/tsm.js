@@ -15,7 +15,7 @@ export async function encode(y, header) {
   const { bits, steps } = header;
   const tensors = {};
   let values = y.counts ? [toStream(y)] : y.channels;
-  if (y.counts) tensors.counts = ["U8", await deflate(Uint16Array.from(y.counts))];
+  if (y.counts) tensors.counts = ["U8", await deflate(Uint16Array.from(y.counts))]; // lowest byte first
   if (steps.length) tensors.steps = Math.max(...steps) < 2 ** 16 ? ["U16", steps] : ["I32", steps];
   if (bits) {
     tensors.y = ["U8", pack(joined(values), bits)];
@@ -119,8 +119,8 @@ function smallestType(channels) {
   return reach < 2 ** 7 ? "I8" : reach < 2 ** 15 ? "I16" : "I32";
 }
 
-/** Counts as a file keeps them: 16 bits each, lowest byte first, deflated (zlib). */
-async function deflate(counts) {
-  const bytes = new Blob([counts]).stream().pipeThrough(new CompressionStream("deflate"));
+/** Compress an array of numbers as zlib does. */
+export async function deflate(numbers) {
+  const bytes = new Blob([numbers]).stream().pipeThrough(new CompressionStream("deflate"));
   return new Uint8Array(await new Response(bytes).arrayBuffer());
 }
