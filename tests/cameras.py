@@ -1,5 +1,7 @@
 """Untrained cameras of any geometry."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 
@@ -71,5 +73,7 @@ def deciding_imager(seed=0):
 def short_flex(phases=1):
     """Return flex with the first phases of its network only: all the rest is real."""
     imager = tersense.load("flex")
-    imager.reconstructor.phases = imager.reconstructor.phases[:phases]
+    network = imager.reconstructor
+    network.phases = network.phases[:phases]
+    network.options = replace(network.options, phases=phases)
     return imager

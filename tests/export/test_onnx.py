@@ -14,11 +14,12 @@ import tersense.export.onnx
 from cameras import random_camera
 from readmes import check_readme, indented
 from tersense.export.base import export
-from tersense.export.onnx import sensor_model
+from tersense.export.onnx import model_inputs, sensor_model
 from tersense.models.imager import Imager
 from tersense.reconstruction.base import Reconstructor
 from tersense.reconstruction.gaussian import LinearOptions, LinearReconstructor
 from tersense.reconstruction.sda import SdaOptions, SdaReconstructor
+from tersense.reconstruction.unrolled import UnrolledOptions, UnrolledReconstructor
 
 GEOMETRIES = {
     "blocks": (9, 8, 8),
@@ -90,6 +91,9 @@ CAMERAS = {
     "whole image, blocks": lambda: with_network((9, 8, 8), WholeImage),
     "whole image, lapped": lambda: with_network((5, 16, 8), WholeImage),
     "with an inverse, lapped": lambda: with_network((5, 16, 8), Solving),
+    "told counts and noise, blocks": lambda: with_network(
+        (9, 8, 8), lambda g, m: UnrolledReconstructor(g, m, UnrolledOptions(1, 4, universal=True))
+    ),
 }
 
 
@@ -117,16 +121,17 @@ def test_the_reconstructor_agrees_at_every_size(tmp_path, build):
     manifest, facts = export("onnx", imager, tmp_path / "onnx")
     session = onnxruntime.InferenceSession(tmp_path / "onnx/reconstructor.onnx")
     shapes = {value.name: value.shape for value in (*session.get_inputs(), *session.get_outputs())}
+    told = imager.reconstructor.any_count
     assert shapes == {
         "y": ["n", len(imager.patterns), "h", "w"],
         "inside": ["height", "width"],
+        **({"counts": ["n", "h", "w"], "noise": [len(imager.patterns)]} if told else {}),
         "image": ["n", "height", "width"],
     }
     for height, width in SIZES if "mlp" in imager.reconstructor.registered_name else SIZES[:2]:
         image = data.astronaut()[:height, 100 : 100 + width]
-        y = imager.sense(image)
-        inputs = {"y": y.values.astype(np.float32), "inside": np.ones((height, width), np.uint8)}
-        again = session.run(None, inputs)[0]
+        y = imager.sense(image, bits=6 if told else None)
+        again = session.run(None, model_inputs(imager, y))[0]
         np.testing.assert_allclose(again.transpose(1, 2, 0), imager.estimate(y), atol=0.01)
     assert manifest.details["checked"]["largest_difference"] < 0.01
     assert "equal" in facts["sensor"]

@@ -21,6 +21,7 @@ from tersense.export.base import export
 from tersense.export.onnx import sensor_model
 from tersense.export.web import RUNTIME, describe_camera
 from tersense.io.images import read_image
+from tersense.measurements.manifest import Manifest
 from tersense.measurements.measurements import Measurements
 from tersense.measurements.readout import Readout
 from tersense.models.adaptive import AdaptiveCamera
@@ -36,10 +37,11 @@ def imager():
 
 @pytest.fixture(scope="module")
 def folder(imager, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("web") / "page"
-    manifest, facts = export("web", imager, folder)
-    check_readme(folder, manifest)
-    assert "dB from torch" in facts["network"]
+    """The page as a user writes it."""
+    model, folder = (tmp_path_factory.mktemp("web") / name for name in ("flex.safetensors", "page"))
+    write_model(model, imager)
+    assert main(["export", "web", "-m", str(model), "-o", str(folder)]) == 0
+    check_readme(folder, Manifest.read(folder))
     return folder
 
 

@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tersense.errors import TersenseError, one_line
-from tersense.io.files import written_whole
+from tersense.io.files import require_file, written_whole
 
 _REGISTRY = "https://registry.npmjs.org/"  # unless NPM_CONFIG_REGISTRY says otherwise, as for npm
 _SECONDS = 60
+_MAX_BYTES = 2**28
 
 
 @dataclass(frozen=True)
@@ -45,11 +46,11 @@ class Package:
             source: The archive (.tgz) or an unpacked folder, where it was downloaded before. None
                 for the copy of the last build, or the registry.
         """
-        if source is not None and source.is_dir():
+        where = "the registry" if source is None else str(source)
+        if source is not None and _is_folder(source):
             return self._read_folder(source, names)
         content = self._fetched() if source is None else _read(source)
         if not self._is(content):
-            where = "the registry" if source is None else str(source)
             raise TersenseError(
                 f"{where} must give {self.name} {self.version} with the hash {self.integrity}, got "
                 "something else; download it again"
@@ -84,7 +85,7 @@ class Package:
         address = f"{registry.rstrip('/')}/{self.name}/-/{self.name}-{self.version}.tgz"
         try:
             with urllib.request.urlopen(address, timeout=_SECONDS) as answer:
-                content = answer.read()
+                content = bytes(answer.read())
         except (OSError, ValueError) as error:
             raise TersenseError(
                 f"{self.name} {self.version} cannot be fetched: {one_line(error)}; download it "
@@ -98,7 +99,14 @@ class Package:
         return content
 
 
+def _is_folder(path: Path) -> bool:
+    with contextlib.suppress(OSError, ValueError):  # a name that no file can have
+        return path.is_dir()
+    return False
+
+
 def _read(path: Path) -> bytes:
+    require_file(path, _MAX_BYTES)
     try:
         return path.read_bytes()
     except OSError as error:

@@ -254,7 +254,10 @@ def model_inputs(imager: Imager, y: Measurements) -> dict[str, NDArray[Any]]:
     """Return what the exported reconstructor of a camera takes, given measurements of all rows."""
     header, readout = y.header, y.header.readout
     values = (y.values * readout.unit).astype(np.float32).reshape(-1, *header.shape[-3:])
-    inputs = {"y": values, "inside": np.ones((header.height, header.width), np.uint8)}
+    inputs: dict[str, NDArray[Any]] = {
+        "y": values,
+        "inside": np.ones((header.height, header.width), np.uint8),
+    }
     if not imager.reconstructor.any_count:
         return inputs
     counts = np.full(values.shape[-2:], header.rows) if y.counts is None else y.counts

@@ -23,11 +23,13 @@ from tersense.evaluation.metrics import psnr
 from tersense.export.base import Outcome
 from tersense.export.guide import fill_guide, printable_name
 from tersense.export.npm import Package
-from tersense.export.onnx import model_inputs, onnx, reconstructor_model, run_model
+from tersense.export.onnx import model_inputs, reconstructor_model, run_model
 from tersense.export.test_vectors import Vectors, photograph
 from tersense.io import webpage
 from tersense.models.imager import Imager
 from tersense.sensing.patterns import rows_for_rate
+
+import onnx  # isort: skip (after our module, which says how to install it)
 
 RUNTIME = Package(
     "onnxruntime-web",
@@ -62,8 +64,10 @@ def write(imager: Imager, vectors: Vectors, folder: Path, runtime: Path | None =
         folder: Where to.
         runtime: ONNX Runtime Web, where it was downloaded before.
     """
+    files = list(_RUNTIME_FILES)
+    given = None if runtime is None else RUNTIME.read(files, runtime)
     _require_fit(imager)
-    programs = RUNTIME.read(list(_RUNTIME_FILES), runtime)  # before the work, if it cannot be had
+    programs = given or RUNTIME.read(files)  # before the work, which is in vain without it
     onnx.save(with_half_weights(reconstructor_model(imager)), folder / _MODEL)
     loss = _compare(imager, folder / _MODEL)
     if not loss <= LARGEST_LOSS:
