@@ -115,6 +115,9 @@ def test_one_line_exit_code_2_nothing_left_nothing_changed(desk, capfd, mistake)
 
 
 # Those that only measure, take long or run until they are stopped have tests of their own.
+ELSEWHERE = ("bench", "app", "reproduce", "models", "export web")
+
+
 @pytest.mark.parametrize(
     "command",
     [

@@ -12,14 +12,13 @@ from skimage import data
 import tersense
 import tersense.export.onnx
 from cameras import random_camera
-from readmes import check_readme, indented
+from readmes import check_readme, run_the_program_of_the_readme
 from tersense.export.base import export
 from tersense.export.onnx import model_inputs, sensor_model
 from tersense.models.imager import Imager
 from tersense.reconstruction.base import Reconstructor
 from tersense.reconstruction.gaussian import LinearOptions, LinearReconstructor
 from tersense.reconstruction.sda import SdaOptions, SdaReconstructor
-from tersense.reconstruction.unrolled import UnrolledOptions, UnrolledReconstructor
 
 GEOMETRIES = {
     "blocks": (9, 8, 8),
@@ -91,9 +90,6 @@ CAMERAS = {
     "whole image, blocks": lambda: with_network((9, 8, 8), WholeImage),
     "whole image, lapped": lambda: with_network((5, 16, 8), WholeImage),
     "with an inverse, lapped": lambda: with_network((5, 16, 8), Solving),
-    "told counts and noise, blocks": lambda: with_network(
-        (9, 8, 8), lambda g, m: UnrolledReconstructor(g, m, UnrolledOptions(1, 4, universal=True))
-    ),
 }
 
 
@@ -121,16 +117,14 @@ def test_the_reconstructor_agrees_at_every_size(tmp_path, build):
     manifest, facts = export("onnx", imager, tmp_path / "onnx")
     session = onnxruntime.InferenceSession(tmp_path / "onnx/reconstructor.onnx")
     shapes = {value.name: value.shape for value in (*session.get_inputs(), *session.get_outputs())}
-    told = imager.reconstructor.any_count
     assert shapes == {
         "y": ["n", len(imager.patterns), "h", "w"],
         "inside": ["height", "width"],
-        **({"counts": ["n", "h", "w"], "noise": [len(imager.patterns)]} if told else {}),
         "image": ["n", "height", "width"],
     }
     for height, width in SIZES if "mlp" in imager.reconstructor.registered_name else SIZES[:2]:
         image = data.astronaut()[:height, 100 : 100 + width]
-        y = imager.sense(image, bits=6 if told else None)
+        y = imager.sense(image)
         again = session.run(None, model_inputs(imager, y))[0]
         np.testing.assert_allclose(again.transpose(1, 2, 0), imager.estimate(y), atol=0.01)
     assert manifest.details["checked"]["largest_difference"] < 0.01
@@ -139,14 +133,6 @@ def test_the_reconstructor_agrees_at_every_size(tmp_path, build):
     assert str(Path(tersense.__file__).parent).encode() not in content  # nothing of this computer
     assert b".py" not in content
     run_the_program_of_the_readme(tmp_path / "onnx", check_readme(tmp_path / "onnx", manifest))
-
-
-def run_the_program_of_the_readme(folder, text):
-    code = "\n".join(line for line in indented(text) if not line.startswith("tersense"))
-    code = code.replace("(1, 480, 640)", "(1, 13, 22)")
-    names = {}
-    exec(code.replace('InferenceSession("', f'InferenceSession("{folder}/'), names)
-    assert names["pixels"].shape == (1, 13, 22)
 
 
 def linear(geometry, patterns):
