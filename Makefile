@@ -10,7 +10,7 @@
 # make soak      holds the page and the batch commands under load, and the page under attack
 # make audit     looks up the pinned dependencies in the advisory database (needs the network)
 # make locks     writes the locks (needs the network), after a change of constraints.txt or pyproject.toml
-# make docs      writes the reference pages and builds the documentation to site/
+# make docs      writes the reference pages and builds the documentation to site/, with the page that needs no server
 # make dist      builds the source distribution and the wheel in dist/, with a bill of materials, and tries it
 # make setup     only sets up: leaves .venv/bin/tersense
 # make tools     installs what the tests run besides Python: simulator, synthesizer, compilers, browser
@@ -83,10 +83,12 @@ locks: .venv/.upkeep
 	$(BIN)/python tools/lock.py
 
 # Material tells on every build that it will be kept up until May 2027; we know.
-docs: .venv/.docs
+# The page that needs no server is part of the site; what it runs in is fetched once.
+docs: .venv/.docs .venv/.test
 	$(BIN)/python tools/commands.py
 	$(BIN)/python tools/reference.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	$(BIN)/tersense export web -m flex -o site/page
 
 # The wheel is built from the source distribution, so both are tried: it lies before the checkout on
 # the path, and the demo needs its models and images.

@@ -43,7 +43,10 @@ function start() {
     if (event.target.name === "view") showView();
     else if (event.target.id !== "file") work();
   });
-  $("#file").addEventListener("change", (event) => pick(event.target.files[0]));
+  $("#file").addEventListener("change", ({ target }) => {
+    pick(target.files[0]);
+    target.value = ""; // so that the same file can be chosen again
+  });
   for (const button of document.querySelectorAll("[data-sample]")) {
     button.addEventListener("click", () => pickSample(button));
   }
