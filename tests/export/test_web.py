@@ -237,6 +237,7 @@ def test_a_sample_is_seen_on_a_laptop_without_scrolling(page):
     page.locator("#divider").focus()
     page.keyboard.press("Home")
     assert page.locator("#compare").evaluate("e => e.style.getPropertyValue('--at')") == "0%"
+    assert page.locator("#png").is_enabled()  # nothing is measured again for that
 
 
 def test_a_bad_file_gives_a_message_and_nothing_of_the_image_before(page, tmp_path):

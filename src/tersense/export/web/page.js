@@ -18,6 +18,7 @@ const form = $("#choices");
 let image = null; // { name, channels, height, width, note } as it was picked
 let job = null; // what the worker is asked for, and what came of it
 let number = 0;
+let picks = 0;
 
 function choices() {
   const said = Object.fromEntries(new FormData(form));
@@ -41,7 +42,7 @@ function start() {
   form.addEventListener("change", (event) => {
     describeChoices();
     if (event.target.name === "view") showView();
-    else if (event.target.id !== "file") work();
+    else if (event.target.name) work(); // what has none is no choice of a camera
   });
   $("#file").addEventListener("change", ({ target }) => {
     pick(target.files[0]);
@@ -84,17 +85,18 @@ async function pickSample(button) {
 /** Take an image; what was shown of the one before goes. */
 async function pick(file, button = null) {
   if (!file) return;
-  number++;
+  const mine = ++picks;
+  [image, job] = [null, null];
   for (const other of document.querySelectorAll("[data-sample]")) other.setAttribute("aria-pressed", other === button);
   clear();
   try {
-    image = { ...(await readImage(file)), name: file.name.replace(/\.[^.]*$/, "") };
+    const read = await readImage(file);
+    if (mine !== picks) return; // another was picked meanwhile
+    image = { ...read, name: file.name.replace(/\.[^.]*$/, "") };
+    work();
   } catch (error) {
-    image = null;
-    fail(error.message);
-    return;
+    if (mine === picks) fail(error.message);
   }
-  work();
 }
 
 function clear() {

@@ -10,6 +10,7 @@ const SEED = 0; // the same noise every time
 let latest = 0; // the number of the newest wish; older ones are given up
 let camera = null;
 const networks = {};
+let running = Promise.resolve(); // a network does one thing at a time
 
 self.onmessage = async ({ data: wish }) => {
   latest = wish.number;
@@ -18,7 +19,8 @@ self.onmessage = async ({ data: wish }) => {
     camera ??= new Camera(await (await fetch(new URL("camera.json", import.meta.url))).json());
     const taken = await measure(wish);
     say("measured", taken.shown);
-    await reconstruct(wish, taken, say);
+    running = running.catch(() => {}).then(() => reconstruct(wish, taken, say));
+    await running;
   } catch (error) {
     delete networks[wish.compute];
     say("failed", { words: String(error?.message ?? error) });
@@ -63,6 +65,7 @@ async function reconstruct(wish, { values, rows, counts, noise }, say) {
   const tell = (words) => say("progress", { words });
   networks[wish.compute] ??= Network.load(camera, wish.compute, tell);
   const network = await networks[wish.compute];
+  if (wish.number !== latest) return;
   const began = performance.now();
   for (const [channel, y] of values.entries()) {
     for await (const tile of network.reconstruct(y, rows, counts, noise, wish.height, wish.width)) {
