@@ -3,6 +3,7 @@
 import functools
 import http.server
 import json
+import os
 import threading
 from urllib.parse import urlsplit
 
@@ -10,6 +11,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from filelock import FileLock
 from PIL import Image
 from playwright.sync_api import expect
 from skimage import data
@@ -39,10 +41,14 @@ def imager():
 
 
 @pytest.fixture(scope="module")
-def network(imager):
-    """Return what gives the network as ONNX, for whoever exports it; torch takes long to do it."""
-    made = reconstructor_model(imager).SerializeToString()
-    return lambda _: onnx.load_from_string(made)
+def network(imager, tmp_path_factory):
+    """Return what gives the network as ONNX; torch takes long, so that workers share the file."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", os.getpid())
+    made = tmp_path_factory.getbasetemp().parent / f"short-flex-{run}.onnx"
+    with FileLock(f"{made}.lock"):
+        if not made.exists():
+            onnx.save(reconstructor_model(imager), made)
+    return lambda _: onnx.load(made)
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +130,7 @@ def opened(browser, address):
     expect(page.locator("#percent")).to_have_text("10 %")
     expect(page.locator("#figures p")).to_have_text("No result. Pick or upload an image.")
     assert not [url for url in asked if "onnx" in url or "ort" in urlsplit(url).path]  # not yet
-    yield page
+    yield page, asked
     assert {urlsplit(url).hostname for url in asked if not url.startswith("blob:")} == {"127.0.0.1"}
     assert not wrong
     page.close()
@@ -133,9 +139,10 @@ def opened(browser, address):
 @pytest.fixture
 def page(opened):
     """The same page on a laptop, everything as it was chosen at first."""
-    opened.set_viewport_size({"width": 1366, "height": 768})
-    opened.evaluate("document.querySelector('#choices').reset()")
-    return opened
+    page, _ = opened
+    page.set_viewport_size({"width": 1366, "height": 768})
+    page.evaluate("document.querySelector('#choices').reset()")
+    return page
 
 
 def upload(page, folder, pixels):
@@ -180,7 +187,7 @@ def check(page, folder, imager, image, expected):
     return y
 
 
-def test_a_color_image_of_odd_size_in_every_mode(page, imager, tmp_path):
+def test_a_color_image_of_odd_size_in_every_mode(opened, page, imager, tmp_path):
     image = data.coffee()[100:181, 200:299]
     upload(page, tmp_path, image)
     for mode, rate, bits in [("even", 10, 0), ("even", 25, 6), ("open", 25, 0), ("encoder", 3, 10)]:
@@ -195,6 +202,7 @@ def test_a_color_image_of_odd_size_in_every_mode(page, imager, tmp_path):
             expected = AdaptiveCamera(imager, rate / 100, mode).sense(image, readout)
         check(page, tmp_path, imager, image, expected)
     expect(page.locator("#cards")).to_contain_text("WebAssembly, 1 thread (this host allows one)")
+    assert any("reconstructor.onnx" in url for url in opened[1])  # the worker's requests are seen
 
 
 def test_a_wide_gray_image_is_cut_into_tiles_whose_seams_do_not_show(page, imager, tmp_path):

@@ -49,7 +49,7 @@ function start() {
     target.value = ""; // so that the same file can be chosen again
   });
   for (const button of document.querySelectorAll("[data-sample]")) {
-    button.addEventListener("click", () => pickSample(button));
+    button.addEventListener("click", () => pick(loadSample(button.dataset.sample), button));
   }
   listenForDrops();
   $("#divider").addEventListener("input", (event) => $("#compare").style.setProperty("--at", `${event.target.value}%`));
@@ -76,20 +76,20 @@ function describeChoices() {
   $("#mode-words").textContent = MODES[mode];
 }
 
-async function pickSample(button) {
-  const path = button.dataset.sample;
+async function loadSample(path) {
   const blob = await (await fetch(path)).blob();
-  await pick(new File([blob], path.split("/").pop()), button);
+  return new File([blob], path.split("/").pop());
 }
 
-/** Take an image; what was shown of the one before goes. */
-async function pick(file, button = null) {
-  if (!file) return;
+/** Take an image that is there or will be; what was shown of the one before goes. */
+async function pick(coming, button = null) {
+  if (!coming) return;
   const mine = ++picks;
   [image, job] = [null, null];
   for (const other of document.querySelectorAll("[data-sample]")) other.setAttribute("aria-pressed", other === button);
   clear();
   try {
+    const file = await coming;
     const read = await readImage(file);
     if (mine !== picks) return; // another was picked meanwhile
     image = { ...read, name: file.name.replace(/\.[^.]*$/, "") };
