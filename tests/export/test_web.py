@@ -43,8 +43,8 @@ def imager():
 @pytest.fixture(scope="module")
 def network(imager, tmp_path_factory):
     """Return what gives the network as ONNX; torch takes long, so that workers share the file."""
-    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", os.getpid())
-    made = tmp_path_factory.getbasetemp().parent / f"short-flex-{run}.onnx"
+    own = tmp_path_factory.getbasetemp()
+    made = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "short-flex.onnx"
     with FileLock(f"{made}.lock"):
         if not made.exists():
             onnx.save(reconstructor_model(imager), made)
