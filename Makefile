@@ -10,7 +10,7 @@
 # make soak      holds the page and the batch commands under load, and the page under attack
 # make audit     looks up the pinned dependencies in the advisory database (needs the network)
 # make locks     writes the locks (needs the network), after a change of constraints.txt or pyproject.toml
-# make docs      writes the reference pages and builds the documentation to site/
+# make docs      writes the reference pages and builds the documentation to site/, with the page that needs no server
 # make notebooks runs the notebooks and keeps what they print and draw
 # make dist      builds the source distribution and the wheel in dist/, with a bill of materials, and tries them
 # make container runs the steps of the Dockerfile in a fresh environment, then the demo and the page
@@ -85,10 +85,12 @@ locks: .venv/.upkeep
 	$(BIN)/python tools/lock.py
 
 # Material tells on every build that it will be kept up until May 2027; we know.
-docs: .venv/.docs
+# The page that needs no server is part of the site; what it runs in is fetched once.
+docs: .venv/.docs .venv/.test
 	$(BIN)/python tools/commands.py
 	$(BIN)/python tools/reference.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	$(BIN)/tersense export web -m flex -o site/page
 
 notebooks: .venv/.test
 	$(BIN)/python tools/notebooks.py

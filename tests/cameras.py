@@ -1,8 +1,11 @@
 """Untrained cameras of any geometry."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 
+import tersense
 from tersense.models.imager import Imager
 from tersense.reconstruction.allocation import IntegerDecision
 from tersense.reconstruction.allocation.predictor import PredictorOptions, predictor_for
@@ -64,4 +67,13 @@ def deciding_imager(seed=0):
         buffer.copy_(buffer.new_tensor(np.abs(values) % 7 if buffer.ndim == 1 else values))
     decision.prediction.copy_(decision.prediction.tril(-1))  # rows before a row predict it
     imager.camera.decision = decision
+    return imager
+
+
+def short_flex(phases=1):
+    """Return flex with the first phases of its network only: all the rest is real."""
+    imager = tersense.load("flex")
+    network = imager.reconstructor
+    network.phases = network.phases[:phases]
+    network.options = replace(network.options, phases=phases)
     return imager

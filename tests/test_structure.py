@@ -176,7 +176,8 @@ def test_the_ground_floors_and_the_top_do_not_reach_torch(module):
 
 def test_importing_changes_no_global_state():
     """Import everything that needs no extra; filters, loggers, the umask, signals stay."""
-    needs_extra = ("interop", "app", "experiments.plots", "export.onnx", "export.matrix")
+    extras = ["interop", "app", "experiments.plots", "export.onnx", "export.matrix", "export.web"]
+    needs_extra = tuple(extras)
     modules = [
         name for name in MODULES
         if not name.removeprefix("tersense.").startswith(needs_extra) and "__main__" not in name

@@ -21,12 +21,13 @@ import tersense.app.studio
 import tersense.app.uploads
 from cameras import adaptive_imager
 from tersense.app.state import capture, describe_comparison, explain, stock_shelf
-from tersense.app.studio import SAMPLES, Studio
+from tersense.app.studio import Studio
 from tersense.app.uploads import read_upload
 from tersense.cli.program import main
 from tersense.errors import TersenseError
 from tersense.evaluation.metrics import psnr
 from tersense.io.images import read_image, write_image
+from tersense.io.webpage import SAMPLES
 from tersense.measurements.measurements import Measurements
 from tersense.models.capture import Capture
 from tersense.models.files import write_model

@@ -114,10 +114,17 @@ def test_one_line_exit_code_2_nothing_left_nothing_changed(desk, capfd, mistake)
     assert contents(desk) == before
 
 
-# Those that only measure, or that run until they are stopped, have tests of their own.
+# Those that only measure, take long or run until they are stopped have tests of their own.
+ELSEWHERE = ("bench", "app", "reproduce", "models", "export web")
+
+
 @pytest.mark.parametrize(
     "command",
-    [name for name in COMMANDS if not name.startswith(("bench", "app", "reproduce", "models"))],
+    [
+        n
+        for n in COMMANDS
+        if not n.startswith(("bench", "app", "reproduce", "models", "export web"))
+    ],
 )
 def test_the_same_command_without_a_mistake_works(tmp_path, capfd, monkeypatch, command):
     lay_out(tmp_path)

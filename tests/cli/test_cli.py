@@ -27,6 +27,7 @@ COMMANDS = (
     "reproduce",
     "bench sense", "bench reconstruct", "bench train", "bench methods",
     "export verilog", "export c", "export matrix", "export patterns", "export onnx",
+    "export web",
     "plot training", "plot psnr", "plot patterns", "plot coverage", "plot strip", "plot counts",
     "app",
 )  # fmt: skip

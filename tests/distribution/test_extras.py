@@ -36,6 +36,7 @@ NEEDS = {
     "evaluate HDF5": (["evaluate", "{}/patches.h5"], "hdf5"),
     "export matrix": (["export", "matrix", "-o", "{}/matrix"], "export"),
     "export onnx": (["export", "onnx", "-o", "{}/onnx"], "export"),
+    "export web": (["export", "web", "-o", "{}/page"], "export"),
     "plot training": (["plot", "training", "{}/run", "-o", "{}/training.png"], "plot"),
     "plot coverage": (["plot", "coverage", "-o", "{}/coverage.png"], "plot"),
     "bench --plot": (["bench", "sense", "--plot", "{}/bench.png"], "plot"),

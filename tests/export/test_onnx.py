@@ -12,9 +12,9 @@ from skimage import data
 import tersense
 import tersense.export.onnx
 from cameras import random_camera
-from readmes import check_readme, indented
+from readmes import check_readme, run_the_program_of_the_readme
 from tersense.export.base import export
-from tersense.export.onnx import sensor_model
+from tersense.export.onnx import model_inputs, sensor_model
 from tersense.models.imager import Imager
 from tersense.reconstruction.base import Reconstructor
 from tersense.reconstruction.gaussian import LinearOptions, LinearReconstructor
@@ -125,8 +125,7 @@ def test_the_reconstructor_agrees_at_every_size(tmp_path, build):
     for height, width in SIZES if "mlp" in imager.reconstructor.registered_name else SIZES[:2]:
         image = data.astronaut()[:height, 100 : 100 + width]
         y = imager.sense(image)
-        inputs = {"y": y.values.astype(np.float32), "inside": np.ones((height, width), np.uint8)}
-        again = session.run(None, inputs)[0]
+        again = session.run(None, model_inputs(imager, y))[0]
         np.testing.assert_allclose(again.transpose(1, 2, 0), imager.estimate(y), atol=0.01)
     assert manifest.details["checked"]["largest_difference"] < 0.01
     assert "equal" in facts["sensor"]
@@ -134,14 +133,6 @@ def test_the_reconstructor_agrees_at_every_size(tmp_path, build):
     assert str(Path(tersense.__file__).parent).encode() not in content  # nothing of this computer
     assert b".py" not in content
     run_the_program_of_the_readme(tmp_path / "onnx", check_readme(tmp_path / "onnx", manifest))
-
-
-def run_the_program_of_the_readme(folder, text):
-    code = "\n".join(line for line in indented(text) if not line.startswith("tersense"))
-    code = code.replace("(1, 480, 640)", "(1, 13, 22)")
-    names = {}
-    exec(code.replace('InferenceSession("', f'InferenceSession("{folder}/'), names)
-    assert names["pixels"].shape == (1, 13, 22)
 
 
 def linear(geometry, patterns):

@@ -23,9 +23,9 @@ def camera():
     return random_camera(5, 8, 4)
 
 
-@pytest.mark.parametrize("kind", OPTIONS)  # onnx, which takes long: see test_onnx.py
+@pytest.mark.parametrize("kind", OPTIONS)  # onnx and web take long: see test_onnx.py, test_web.py
 def test_every_folder_tells_how_to_go_on(tmp_path, camera, kind):
-    assert set(KINDS) == {*OPTIONS, "onnx"}
+    assert set(KINDS) == {*OPTIONS, "onnx", "web"}
     manifest, _ = export(kind, camera, tmp_path / "out", **OPTIONS[kind])
     check_readme(tmp_path / "out", manifest)
 

@@ -77,8 +77,8 @@ def test_a_folder_without_locks_is_written_too(tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == [left.name, "a.txt"]
 
 
-# Those that measure or train for long, and one export of five that is as slow as all others.
-SLOW = ("bench", "reproduce", "app", "export onnx")
+# Those that measure or train for long, and two exports that are slower than all others.
+SLOW = ("bench", "reproduce", "app", "export onnx", "export web")
 WRITING = [name for name, command in COMMANDS.items() if not name.startswith(SLOW)
            and any(parameter.written for parameter in command.parameters)]  # fmt: skip
 

@@ -11,14 +11,34 @@ from typing import Any
 
 from PIL import Image
 
-from tersense.app.state import BITS, NOISES, ROUNDS, describe_comparison, explain
-from tersense.app.studio import AT_ONCE, SAMPLES, Studio
+from tersense.app.state import ROUNDS, describe_comparison, explain
+from tersense.app.studio import AT_ONCE, Studio
 from tersense.app.uploads import MAX_BYTES
 from tersense.errors import TersenseError, install_hint
 from tersense.experiments.comparison import Comparison, counts_of
 from tersense.io.count_maps import CountScale, draw_count_bar
-from tersense.io.figures import FULL_SCALE, color_bar_ticks, draw_color_bar
+from tersense.io.figures import color_bar_ticks, draw_color_bar
 from tersense.io.images import ImageArray
+from tersense.io.webpage import (
+    BITS,
+    BITS_LABEL,
+    COUNTS,
+    DOWNLOAD_PNG,
+    DOWNLOAD_TSM,
+    ERROR,
+    INTRODUCTION,
+    MEASUREMENTS,
+    NOISE_LABEL,
+    NOISES,
+    NOTHING,
+    PATTERNS,
+    PICK,
+    RATE_LABEL,
+    SAMPLES,
+    SLIDER,
+    UPLOAD,
+    caption,
+)
 
 # Before the import: nothing is told to anybody.
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
@@ -31,16 +51,7 @@ except ImportError as error:
 _MAX_WAITING = 50  # people in line
 _MEGABYTES = MAX_BYTES // 2**20
 
-_INTRODUCTION = """
-<header>
-<h1>tersense</h1>
-<p>A camera that never records the image. It records a few sums of pixels, each weighted by
-<b class="minus">−1</b>, 0 or <b class="plus">+1</b>, and a network turns the sums back into the
-image.</p>
-</header>
-"""
-
-_NOTHING = "<p class='nothing'>No result. Pick or upload an image.</p>"
+_NOTHING = f"<p class='nothing'>{NOTHING}</p>"
 _UNABLE = (
     "<p class='nothing'>This model measures every window alike: it was not trained to decide where "
     "more would pay.</p>"
@@ -114,18 +125,17 @@ def build_page(studio: Studio) -> gr.Blocks:
     rates, rate = studio.rates(family, "")
     with gr.Blocks(title="tersense", analytics_enabled=False) as page:
         picked = gr.State(str(SAMPLES[0]))
-        gr.HTML(_INTRODUCTION, padding=False)
+        gr.HTML(INTRODUCTION, padding=False)
         with gr.Row(equal_height=False):
             with gr.Column(scale=2, min_width=280):
-                _caption("Pick an image")
+                _caption(PICK)
                 gallery = gr.Gallery(
                     [(str(path), None) for path in SAMPLES], show_label=False, columns=3, rows=1,
                     height=120, object_fit="cover", allow_preview=False, selected_index=0,
                     interactive=False, buttons=[], elem_id="samples",
                 )  # fmt: skip
-                started = _caption(
-                    "or upload one", f"gray or color, up to {_MEGABYTES} MB", _TELL_OF_UPLOADS
-                )
+                offer_upload = UPLOAD[0], UPLOAD[1].format(_MEGABYTES)
+                started = _caption(offer_upload, _TELL_OF_UPLOADS)
                 upload = gr.File(
                     show_label=False, file_types=["image"], height=130, elem_id="upload"
                 )
@@ -133,21 +143,14 @@ def build_page(studio: Studio) -> gr.Blocks:
                     list(studio.shelf), value=family, label="Model", filterable=False,
                     info=explain(family, studio.shelf[family]), elem_id="model",
                 )  # fmt: skip
-                share = gr.Radio(
-                    rates, value=rate, label="Rate: measurements per pixel", elem_id="rate"
-                )
-                bits = gr.Radio(
-                    list(BITS), value="exact", label="Bits of a measurement", elem_id="bits"
-                )
-                noise = gr.Radio(
-                    list(NOISES), value="none", label="Noise of the sensor, in gray levels",
-                    elem_id="noise",
-                )  # fmt: skip
+                share = gr.Radio(rates, value=rate, label=RATE_LABEL, elem_id="rate")
+                bits = gr.Radio(list(BITS), value="exact", label=BITS_LABEL, elem_id="bits")
+                noise = gr.Radio(list(NOISES), value="none", label=NOISE_LABEL, elem_id="noise")
             with gr.Column(scale=5, min_width=280):
                 figures = gr.HTML(_NOTHING, elem_id="figures", padding=False)
                 with gr.Tabs():
                     with gr.Tab("Reconstruction"):
-                        _caption("Move the slider", "left of it is the original")
+                        _caption(SLIDER)
                         again = _slider("again")
                     with gr.Tab("Error"):
                         gr.HTML(_color_bar(), padding=False)
@@ -161,15 +164,15 @@ def build_page(studio: Studio) -> gr.Blocks:
                         with gr.Column(visible=studio.decides(family)) as able:
                             rounds, *comparison = _build_comparison()
                 with gr.Row():
-                    tsm = _download("↓ Measurements (.tsm)", "tsm")
-                    png = _download("↓ Image (.png)", "png")
+                    tsm = _download(DOWNLOAD_TSM, "tsm")
+                    png = _download(DOWNLOAD_PNG, "png")
         cards = gr.HTML(elem_id="cards", padding=False)
         with gr.Row():
             with gr.Column(min_width=280):
-                _caption("The patterns", "+1 orange, −1 blue, 0 gray")
+                _caption(PATTERNS)
                 patterns = _image("patterns")
             with gr.Column(min_width=280):
-                _caption("The measurements", "a small image for each pattern, middle gray is 0")
+                _caption(MEASUREMENTS)
                 measured = _image("measured")
         shown = [again, wrong, figures, cards, patterns, measured, *comparison, tsm, png]
 
@@ -233,9 +236,8 @@ def build_page(studio: Studio) -> gr.Blocks:
     return built
 
 
-def _caption(text: str, more: str = "", script: str | None = None) -> gr.HTML:
-    words = f"<h2>{text} <small>{more}</small></h2>"
-    return gr.HTML(words, padding=False, js_on_load=script)
+def _caption(words: tuple[str, str], script: str | None = None) -> gr.HTML:
+    return gr.HTML(caption(words), padding=False, js_on_load=script)
 
 
 def _build_comparison() -> tuple[gr.Slider, gr.Image, gr.Image, gr.Image, gr.HTML]:
@@ -249,7 +251,7 @@ def _build_comparison() -> tuple[gr.Slider, gr.Image, gr.Image, gr.Image, gr.HTM
     with gr.Row():
         for words, name in (("Even", "even"), ("Adaptive", "adaptive"), ("Counts", "counts")):
             with gr.Column(min_width=180):
-                _caption(words)
+                _caption((words, ""))
                 images.append(_image(name))
     even, adaptive, counts = images
     return rounds, even, adaptive, counts, worth
@@ -258,19 +260,13 @@ def _build_comparison() -> tuple[gr.Slider, gr.Image, gr.Image, gr.Image, gr.HTM
 def _compared(compared: Comparison) -> str:
     """Return what rounds are worth, and the scale of the counts per window."""
     scale = CountScale.of(counts_of(compared.adaptive))
-    words = (
-        "<h2>Counts <small>measurements per window: blue fewer, orange more than even</small></h2>"
-    )
-    bar = _scale(words, draw_count_bar(256, scale), list(map(str, scale.ticks)))
+    bar = _scale(caption(COUNTS), draw_count_bar(256, scale), list(map(str, scale.ticks)))
     return _list("figures", describe_comparison(compared)) + bar
 
 
 def _color_bar() -> str:
     """Return the scale of the error map."""
-    words = (
-        f"<h2>Error <small>in gray levels, {FULL_SCALE} or more in the lightest color</small></h2>"
-    )
-    return _scale(words, draw_color_bar(256, numbers=False), color_bar_ticks())
+    return _scale(caption(ERROR), draw_color_bar(256, numbers=False), color_bar_ticks())
 
 
 def _scale(words: str, bar: ImageArray, ticks: list[str]) -> str:

@@ -19,6 +19,7 @@ from tersense.app.uploads import MAX_BYTES, read_upload
 from tersense.errors import TersenseError, one_line
 from tersense.io.figures import draw_pattern_sheet
 from tersense.io.images import PHOTOGRAPH, write_image
+from tersense.io.webpage import STYLE
 
 # After `page`, which says how to install gradio, and what comes with it, where it is missing.
 import fastapi  # isort: skip
@@ -95,7 +96,8 @@ def _mount(page: gr.Blocks, icon: Path) -> fastapi.FastAPI:
     mounted: fastapi.FastAPI = gr.mount_gradio_app(
         fastapi.FastAPI(openapi_url=None), page, "/", footer_links=[], run_history=False,
         favicon_path=str(icon), show_error=False, max_file_size=MAX_BYTES, ssr_mode=False,
-        enable_monitoring=False, pwa=False, mcp_server=False, theme=make_theme(), css_paths=_CSS,
+        enable_monitoring=False, pwa=False, mcp_server=False, theme=make_theme(),
+        css_paths=[STYLE, _CSS],
     )  # fmt: skip
     return mounted
 

@@ -10,6 +10,7 @@ from tersense.errors import TersenseError
 from tersense.evaluation.metrics import psnr, ssim
 from tersense.experiments.comparison import Comparison, counts_of
 from tersense.io.images import ImageArray
+from tersense.io.webpage import BITS, NOISES
 from tersense.measurements.measurements import Measurements
 from tersense.measurements.readout import Readout
 from tersense.models.imager import Imager
@@ -21,8 +22,6 @@ _PURPOSES = {  # of the built-in families; their windows and additions are looke
     "flex": "One model for every sampling ratio",
     "paper": "The network of the 2017 paper",
 }
-BITS = {"exact": 0, "10": 10, "8": 8, "6": 6, "4": 4}  # of a measurement, as the page names them
-NOISES = {"none": 0.0, "10": 10.0, "30": 30.0, "100": 100.0}  # deviation, in pixel values
 ROUNDS = range(2, 6)  # of adaptive sensing
 _RATES = (0.01, 0.04, 0.1, 0.25, 0.3, 0.5)  # offered of models that work at any rate
 

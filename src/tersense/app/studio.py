@@ -30,12 +30,11 @@ from tersense.errors import TersenseError
 from tersense.experiments.comparison import Comparison, counts_of
 from tersense.io.count_maps import CountScale, draw_counts
 from tersense.io.figures import draw_error, draw_measurements, draw_pattern_sheet
-from tersense.io.images import PHOTOGRAPH, write_image
+from tersense.io.images import write_image
 from tersense.measurements.readout import Readout
 from tersense.models.adaptive import AdaptiveCamera
 from tersense.models.imager import Imager
 
-SAMPLES = [PHOTOGRAPH, *map(PHOTOGRAPH.with_name, ("coffee.jpg", "camera.png"))]
 AT_ONCE = 2  # people whose images are worked on; others wait in line
 VISITS_KEPT = 200  # uploads, results and choices beyond the latest so many go sooner
 _SECONDS_KEPT = 3600  # of uploads and results

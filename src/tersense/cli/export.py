@@ -202,3 +202,23 @@ def export_onnx(out: OutOption, model: ModelOption = "default", rate: RateOption
     Example: tersense export onnx -m paper-r25 -o models
     """
     run_export("onnx", model, rate, out)
+
+
+@export_app.command("web")
+def export_web(
+    out: OutOption,
+    model: ModelOption = "flex",
+    runtime: Annotated[
+        Path | None,
+        typer.Option(
+            "--runtime",
+            metavar="PATH",
+            help="ONNX Runtime Web, as npm pack gives it or unpacked. Default: fetched once.",
+        ),
+    ] = None,
+) -> None:
+    """Write a page that senses and reconstructs in the browser, for any static host.
+
+    Example: tersense export web -m flex -o page
+    """
+    run_export("web", model, None, out, runtime=runtime)

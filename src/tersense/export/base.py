@@ -28,6 +28,7 @@ KINDS = {
     "patterns": "frames for a digital mirror device",
     "matrix": "the patterns as .npy, .mat, CSV and an image",
     "onnx": "sensor and reconstructor for other runtimes",
+    "web": "a page that senses and reconstructs in the browser",
 }
 _MODULES = {"patterns": "dmd"}
 

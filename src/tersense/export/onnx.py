@@ -4,8 +4,10 @@
     y as float32, inside (height, width) ──reconstructor──▶ image (n, height, width) float32
 
 The sensor is one integer convolution, exact by the definition of the operator. `inside` is an
-image of ones: its shape tells the size that y alone does not, and Φ⋆1 is made from it. All sizes
-are free. Both models are run by onnxruntime and compared with torch before they are kept.
+image of ones: its shape tells the size that y alone does not, and Φ⋆1 is made from it. A universal
+reconstructor is also told how many rows each window was measured with, `counts` (n, h, w), and the
+deviation of each row's errors, `noise` (m,). All sizes are free. Both models are run by onnxruntime
+and compared with torch before they are kept.
 """
 
 import contextlib
@@ -18,12 +20,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tersense.errors import TersenseError, install_hint, one_line
 from tersense.export.base import Outcome
 from tersense.export.guide import fill_guide
 from tersense.export.test_vectors import Vectors, photograph
+from tersense.measurements.measurements import Measurements
 from tersense.models.imager import Imager
 from tersense.sensing.geometry import Geometry
 from tersense.sensing.patterns import Patterns
@@ -36,8 +40,13 @@ except ImportError as error:
     raise TersenseError(f"exporting ONNX needs {error.name}: {install_hint('export')}") from error
 
 OPSET, IR_VERSION = 18, 9
+_TRIAL_NOISE = 20.0  # gray levels, told to universal reconstructors when they are compared
 LARGEST_DIFFERENCE = 0.02  # of a pixel's value, between torch and onnxruntime
 _SENSOR, _RECONSTRUCTOR = "sensor.onnx", "reconstructor.onnx"
+_TOLD = {
+    "counts": "(n, h, w) int32, the rows that each window was measured with; y is 0 beyond them",
+    "noise": "(m,) float32, the deviation of each row's errors in pixel values",
+}
 
 
 def write(imager: Imager, vectors: Vectors, folder: Path) -> Outcome:
@@ -59,6 +68,7 @@ def write(imager: Imager, vectors: Vectors, folder: Path) -> Outcome:
         _RECONSTRUCTOR: {
             "y": "(n, m, h, w) float32",
             "inside": "(height, width) uint8, all 1",
+            **(_TOLD if imager.reconstructor.any_count else {}),
             "image": "(n, height, width) float32, neither rounded nor clipped",
         },
         "checked": {"runtime": runtime, "sizes": sizes, "largest_difference": difference},
@@ -78,7 +88,15 @@ def write(imager: Imager, vectors: Vectors, folder: Path) -> Outcome:
         "sensor_bytes": f"{(folder / _SENSOR).stat().st_size:,}",
         "reconstructor_bytes": f"{(folder / _RECONSTRUCTOR).stat().st_size:,}",
         "weights": f"{imager.parameters:,}",
+        "told": "",
+        "inputs": "",
     }
+    if imager.reconstructor.any_count:
+        values["told"] = "\nIt is told: " + "; ".join(f"`{k}`, {what}" for k, what in _TOLD.items())
+        values["inputs"] = (
+            ',\n              "counts": numpy.full((1, *y.shape[2:]), y.shape[1], numpy.int32),'
+            '\n              "noise": numpy.zeros(y.shape[1], numpy.float32)'
+        )
     return Outcome(details, facts, fill_guide("onnx", values))
 
 
@@ -130,27 +148,40 @@ class _FromMeasurements(nn.Module):
         super().__init__()
         self.camera = imager.camera
 
-    def forward(self, y: Tensor, inside: Tensor) -> Tensor:
+    def forward(
+        self, y: Tensor, inside: Tensor, counts: Tensor | None = None, noise: Tensor | None = None
+    ) -> Tensor:
         """Reconstruct pixels (N, H, W) from y (N, m, h, w) and ones (H, W)."""
         size = (inside.shape[0], inside.shape[1])
         ones = self.camera.operator.forward(inside.float())
-        return self.camera.reconstruct_part(y, ones, size)
+        deviation = None if noise is None else noise[None, :, None, None]
+        return self.camera.reconstruct_part(y, ones, size, None, counts, deviation)
 
 
 def reconstructor_model(imager: Imager) -> "onnx.ModelProto":
     """Return the reconstructor, any that is written in operations which torch can export."""
     stride, free = imager.geometry.stride, torch.export.Dim.DYNAMIC
     size = 5 * stride - stride // 2, 7 * stride - stride // 3  # no special case of anything
-    y = torch.zeros(2, len(imager.patterns), 5, 7, device=imager.device)
+    rows, device = len(imager.patterns), imager.device
+    example = {
+        "y": torch.zeros(2, rows, 5, 7, device=device),
+        "inside": torch.ones(size, dtype=torch.uint8, device=device),
+    }
+    sizes = {"y": ["n", "", "h", "w"], "inside": ["height", "width"]}
+    if imager.reconstructor.any_count:
+        example["counts"] = torch.ones(2, 5, 7, dtype=torch.int32, device=device)
+        example["noise"] = torch.zeros(rows, device=device)
+        sizes |= {"counts": ["n", "h", "w"], "noise": [""]}
+    dynamic = {name: {k: free for k, size in enumerate(sizes[name]) if size} for name in sizes}
     try:
         with torch.no_grad(), _quiet():
             module = _FromMeasurements(imager)
-            inside = torch.ones(size, dtype=torch.uint8, device=imager.device)
-            module(y, inside)  # what it computes once and keeps becomes a constant
+            module(**example)  # what it computes once and keeps becomes a constant
             program = torch.export.export(
                 module,
-                (y, inside),
-                dynamic_shapes=({0: free, 2: free, 3: free}, {0: free, 1: free}),
+                (),
+                example,
+                dynamic_shapes=dynamic,
                 prefer_deferred_runtime_asserts_over_guards=True,  # that h is ⌈H/S⌉
             )
             exported: Any = torch.onnx.export(
@@ -163,8 +194,7 @@ def reconstructor_model(imager: Imager) -> "onnx.ModelProto":
         ) from error
     model: onnx.ModelProto = exported.model_proto
     _strip(model.graph)
-    inputs = {"y": ["n", "", "h", "w"], "inside": ["height", "width"]}
-    _name(model.graph, inputs, {"image": ["n", "height", "width"]})
+    _name(model.graph, sizes, {"image": ["n", "height", "width"]})
     onnx.checker.check_model(model, full_check=True)
     return model
 
@@ -209,15 +239,35 @@ def _compare(imager: Imager, folder: Path, size: tuple[int, int]) -> float:
     """Sense and reconstruct a real image with both; return the largest difference."""
     image = photograph(*size)
     y = imager.sense(image)
-    (sensed,) = _run(folder / _SENSOR, image=image[None])
+    (sensed,) = run_model(folder / _SENSOR, image=image[None])
     if not np.array_equal(sensed[0], y.values):
         raise TersenseError("onnxruntime's measurements differ from torch's; nothing was exported")
-    values = y.values[None].astype(np.float32)
-    (again,) = _run(folder / _RECONSTRUCTOR, y=values, inside=np.ones(size, np.uint8))
+    if imager.reconstructor.any_count:  # every window with another count, and errors
+        grid, m = imager.geometry.grid(*size), len(imager.patterns)
+        counts = (m - 1 - np.arange(grid[0] * grid[1]) * 7 % m).reshape(grid)
+        y = imager.sense(image, noise=_TRIAL_NOISE, counts=counts)
+    (again,) = run_model(folder / _RECONSTRUCTOR, **model_inputs(imager, y))
     return float(np.abs(again[0] - imager.estimate(y)).max())
 
 
-def _run(path: Path, **inputs: Any) -> Any:
+def model_inputs(imager: Imager, y: Measurements) -> dict[str, NDArray[Any]]:
+    """Return what the exported reconstructor of a camera takes, given measurements of all rows."""
+    header, readout = y.header, y.header.readout
+    values = (y.values * readout.unit).astype(np.float32).reshape(-1, *header.shape[-3:])
+    inputs: dict[str, NDArray[Any]] = {
+        "y": values,
+        "inside": np.ones((header.height, header.width), np.uint8),
+    }
+    if not imager.reconstructor.any_count:
+        return inputs
+    counts = np.full(values.shape[-2:], header.rows) if y.counts is None else y.counts
+    of_channels = np.broadcast_to(counts, (len(values), *values.shape[-2:]))
+    noise = np.broadcast_to(readout.deviation, (header.rows, 1, 1)).reshape(-1)
+    return inputs | {"counts": of_channels.astype(np.int32), "noise": noise.astype(np.float32)}
+
+
+def run_model(path: Path, **inputs: Any) -> Any:
+    """Run an exported model with onnxruntime."""
     try:
         return onnxruntime.InferenceSession(path).run(None, inputs)
     except Exception as error:  # onnxruntime's own exceptions have nothing in common

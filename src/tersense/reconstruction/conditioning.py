@@ -78,13 +78,14 @@ def mean_noise(deviation: Tensor, counts: Tensor | None) -> Tensor:
         return of_rows.mean(dim=1)
     of_first = of_rows.cumsum(dim=1).expand(-1, -1, *counts.shape[-2:])
     first = counts.clamp(min=1)[:, None].long()
-    of_first = of_first.expand(len(first), -1, -1, -1)
+    of_first = of_first.expand(first.shape[0], -1, -1, -1)
     return (of_first.gather(1, first - 1) / first)[:, 0]
 
 
 def _half(size: tuple[int, int]) -> tuple[int, int]:
     """Return the size of the feature maps for an image of (H, W): whole coarse cells."""
-    height, width = (-(-side // COARSEST) * COARSEST // 2 for side in size)
+    # Not −(−a // b): where a stands for any size, runtimes may divide toward zero.
+    height, width = ((side + COARSEST - 1) // COARSEST * COARSEST // 2 for side in size)
     return height, width
 
 
