@@ -43,7 +43,9 @@ def soak(count: int, seed: int = 0) -> dict[str, Any]:
         # Python's own answers, before some of the files are damaged.
         files = [_moved(path, photos, measured, ".tsm") for path in good]
         for path, file in zip(good, files, strict=True):
-            assert file.read_bytes() == imager.sense(read_image(path)).to_bytes(), file
+            assert file.read_bytes() == imager.sense(read_image(path)).to_bytes(imager.patterns), (
+                file
+            )
         assert len(list(measured.rglob("*"))) == len(files) + len(list(measured.iterdir()))
 
         damaged = {file for file in files if rng.random() < 0.1}

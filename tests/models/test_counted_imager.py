@@ -141,14 +141,19 @@ def test_counts_that_cannot_be_are_refused(counts):
         universal().sense(PHOTO, counts=counts)
 
 
-def test_the_counts_are_told():
+def test_the_counts_are_told(tmp_path):
     imager = universal()
     counts = np.full(imager.geometry.grid(70, 105), 4)
     counts[0, 0] = 0
     counts[1, :] = 13
-    facts = describe_measurements(imager.sense(PHOTO, counts=counts))
+    for name, patterns in (("plain", None), ("coded", imager.patterns)):
+        imager.sense(PHOTO, counts=counts).save(tmp_path / f"{name}.tsm", patterns)
+    facts = describe_measurements(tmp_path / "plain.tsm")
+    told = describe_measurements(tmp_path / "coded.tsm")
+    assert told["per window"] == facts["per window"]
     taken = 3 * counts.sum()
     per_pixel = f"{taken / (3 * 70 * 105):.4g} per pixel of each channel"
     assert facts["measurements"] == f"{taken:,}, {per_pixel}"
     assert facts["per window"].startswith(f"fewest 0, mean {counts.mean():.4g}, most 13; ")
-    assert "per window" not in describe_measurements(imager.sense(PHOTO))
+    imager.sense(PHOTO).save(tmp_path / "all.tsm")
+    assert "per window" not in describe_measurements(tmp_path / "all.tsm")

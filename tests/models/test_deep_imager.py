@@ -137,9 +137,11 @@ def test_sums_beyond_32_bits_are_refused():
         camera.sense(np.zeros((182, 182), np.uint16), depth=16)
 
 
-def test_info_says_the_depth(small_imager):
+def test_info_says_the_depth(small_imager, tmp_path):
     y = small_imager.sense(np.zeros((9, 20), np.uint16), depth=12)
-    assert describe_measurements(y)["image"] == "20×9, gray, 12 bits per pixel"
+    y.save(tmp_path / "y.tsm", small_imager.patterns)
+    facts = describe_measurements(tmp_path / "y.tsm")
+    assert facts["image"] == "20×9, gray, 12 bits per pixel"
     wide = small_imager.patterns.accumulator_bits_at(16)
     assert describe(small_imager)["for pixels of 16 bits"] == f"{wide} bits"
 

@@ -8,7 +8,8 @@ from readers import make_readers
 
 NAMES = (
     "image .png", "image .jpg", "image .webp", "image .tif", "image .bmp", "image .gif",
-    "image .ppm", "measurements", "model", "configuration", "HDF5", "manifest", "table .csv",
+    "image .ppm", "measurements", "coded measurements", "model", "configuration", "HDF5",
+    "manifest", "table .csv",
     "table .npy", "coded .rice", "coder .json", "patterns .npy", "patterns .mat", "counts .npy",
     "round .json", "round .npy", "log", "figures", "results", "checkpoint", "cache",
     "deep image .png", "deep image .tif", "deep image .ppm",
