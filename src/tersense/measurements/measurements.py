@@ -221,7 +221,7 @@ def _opened(path: str | Path) -> Iterator[tuple[BinaryIO, int]]:
             yield file, size
     except OSError as error:
         raise TersenseError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise TersenseError(f"{path} is not a usable measurement file: {reason}") from error
 
