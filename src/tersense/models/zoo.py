@@ -3,6 +3,7 @@
 import json
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from safetensors import safe_open
@@ -14,6 +15,9 @@ from tersense.models.files import read_model, read_phi
 from tersense.models.imager import Imager
 from tersense.runtime.device import choose_device
 from tersense.sensing.patterns import SUFFIXES, Patterns, read_patterns
+
+if TYPE_CHECKING:
+    from tersense.measurements.codec import FindPatterns
 
 WEIGHTS = Path(__file__).parent / "weights"
 ALIASES = {"default": "lapped-r25"}
@@ -87,14 +91,20 @@ def read(
             model that has them.
         max_pixels: Refuse larger images.
     """
+    return Measurements.load(path, max_pixels, patterns_of(model))
 
-    def find(digits: str, stride: int, count: int) -> Patterns:
-        if model is None:
-            return _find_by_hash(digits, stride, count)[1]
+
+def patterns_of(model: "str | Path | Imager | None") -> "FindPatterns":
+    """Return what finds the patterns that coded files need, each once; see `read`."""
+    if model is None:
+        return lambda digits, stride, count: _find_by_hash(digits, stride, count)[1]
+
+    @cache
+    def first(count: int) -> Patterns:
         patterns = model.patterns if isinstance(model, Imager) else load(model).patterns
         return patterns if count >= len(patterns) else patterns.first(count)
 
-    return Measurements.load(path, max_pixels, find)
+    return lambda digits, stride, count: first(count)
 
 
 @cache
