@@ -7,24 +7,25 @@ are therefore coded as brightness and two differences, by steps that integers un
     o = R − B,  t = B + ⌊o/2⌋,  g = G − t,  brightness = t + ⌊g/2⌋
 """
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from tersense.measurements.codec.maps import put_maps, take_maps
 from tersense.measurements.codec.prediction import FRACTION, Prediction
 from tersense.measurements.codec.rangecoder import PLACE, finish, open_source, start
 from tersense.measurements.codec.tables import cumulative_tables
-from tersense.measurements.codec.windows import code_windows
+from tersense.measurements.codec.windows import GROUP, code_group
 from tersense.measurements.counts import Counts, check_counts
+from tersense.measurements.readout import LARGEST_VALUE
 from tersense.measurements.tsm import Header
-from tersense.sensing.operator import SensingOperator
+from tersense.sensing.geometry import Geometry
 from tersense.sensing.patterns import Patterns
 
 _MEAN = 116  # of pixels from 0 to 255
-_BYTES_PER_VALUE = 12  # that no number exceeds
+_BYTES_PER_NUMBER = 12  # that none exceeds
 _BYTES_FOR_LEVELS = 2**19  # that no list of counts exceeds
 # The most probable number costs 1/500 of a bit, so that no stream is shorter than this; a damaged
 # file cannot claim more memory.
@@ -38,20 +39,23 @@ def encode_codes(
 ) -> bytes:
     """Return the stream of y (m, h, w) or (3, m, h, w); see `Measurements`."""
     every, maps = _counts_of_all(counts, header), 0 if counts is None else counts[None].shape[-3]
-    out = np.zeros(_BYTES_PER_VALUE * (int(every.sum()) + every.size) + _BYTES_FOR_LEVELS, np.uint8)
+    numbers = max(every.size, header.rows * min(GROUP, every.size))
+    out = np.zeros(_BYTES_PER_NUMBER * numbers + _BYTES_FOR_LEVELS, np.uint8)
     state, tables = np.zeros(4, np.uint64), cumulative_tables()
     start(state)
     if counts is not None:
         put_maps(state, out, counts.reshape(maps, *counts.shape[-2:]), tables)
-    order, expected = np.argsort(-every, kind="stable"), _expected(header, maps, patterns)
-    channels = values.reshape(-1, *header.shape[-3:]).astype(np.int64)
-    codes = _side_by_side(_decorrelated(channels) if _alike(header, maps) else channels)
-    prediction = _prediction(header, patterns)
-    code_windows(state, out, True, codes[:, order], expected[:, order], every[order],
-                 prediction.coefficients, prediction.deviations, tables)  # fmt: skip
+    channels = values.reshape(header.channels, header.rows, -1)
+    expect, prediction = _expectation(header, maps, patterns), _prediction(header, patterns)
+    content = _taken(state, out)
+    for windows in _groups(every):
+        codes = _gather(channels, windows, _alike(header, maps))
+        code_group(state, out, True, codes, expect(windows), every[windows],
+                   prediction.coefficients, prediction.deviations, tables)  # fmt: skip
+        content += _taken(state, out)
     finish(state, out)
-    stream = out[: int(state[PLACE])].tobytes().rstrip(b"\0")
-    return stream.ljust(values.size // _VALUES_PER_BYTE, b"\0")
+    content += _taken(state, out)
+    return bytes(content.rstrip(b"\0").ljust(values.size // _VALUES_PER_BYTE, b"\0"))
 
 
 def decode_codes(
@@ -68,19 +72,28 @@ def decode_codes(
     state, tables = np.zeros(4, np.uint64), cumulative_tables()
     source = np.frombuffer(bytearray(stream), np.uint8)
     counts = decode_counts(state, source, header, maps)
-    every = _counts_of_all(counts, header)
-    order, expected = np.argsort(-every, kind="stable"), _expected(header, maps, patterns)
-    prediction, sorted_codes = _prediction(header, patterns), np.zeros_like(expected)
-    fits = code_windows(state, source, False, sorted_codes, expected[:, order], every[order],
-                        prediction.coefficients, prediction.deviations, tables)  # fmt: skip
-    codes = np.empty_like(sorted_codes)
-    codes[:, order] = sorted_codes
-    channels = _apart(codes, header)
-    if _alike(header, maps):
-        channels = _correlated(channels)
-    if not fits or np.abs(channels).max() > header.readout.largest_code:
+    every, alike = _counts_of_all(counts, header), _alike(header, maps)
+    expect, prediction = _expectation(header, maps, patterns), _prediction(header, patterns)
+    size, largest = every.size // header.channels, header.readout.largest_code
+    # Differences of 32-bit numbers need more than 32 bits.
+    channels = np.zeros((header.channels, header.rows, size), np.int64 if alike else np.int32)
+    for windows in _groups(every):
+        codes = np.zeros((header.rows, windows.size), np.int64)
+        fits = code_group(state, source, False, codes, expect(windows), every[windows],
+                          prediction.coefficients, prediction.deviations, tables)  # fmt: skip
+        _require(fits and (alike or np.abs(codes).max() <= largest))
+        channel, place = np.divmod(windows, size)
+        channels[channel, :, place] = codes.T
+    if alike:
+        for row in range(header.rows):
+            channels[:, row] = _correlated(channels[:, row])
+        _require(max(channels.max(), -channels.min()) <= largest)
+    return channels.astype(np.int32, copy=False).reshape(header.shape), header, counts
+
+
+def _require(fits: bool) -> None:
+    if not fits:
         raise ValueError("its values do not fit their readout, the file is damaged")
-    return channels.reshape(header.shape).astype(np.int32), header, counts
 
 
 def decode_counts(state: Any, source: Any, header: Header, maps: int) -> Counts | None:
@@ -107,16 +120,60 @@ def _alike(header: Header, maps: int) -> bool:
     return header.mode == "RGB" and maps < 3
 
 
-def _expected(header: Header, maps: int, patterns: Patterns) -> Integers:
-    """Return the codes (m, n) of an image that is gray all over, with binary places."""
-    phi = torch.from_numpy(patterns.phi.astype(np.float64))
-    ones = SensingOperator(phi, patterns.stride).sense_ones((header.height, header.width))
-    gray = ones.round().numpy().astype(np.int64) * (_MEAN * header.largest_pixel // 255)
-    gray = (gray << FRACTION) // _steps(header)[:, None, None]
-    channels = np.stack([gray] * header.channels)
-    if _alike(header, maps) or header.mode == "YCC":
-        channels[1:] = 0
-    return _side_by_side(channels)
+def _groups(every: Integers) -> Iterator[Integers]:
+    """Yield which windows are coded together, those with the most rows first."""
+    order = np.argsort(-every, kind="stable")
+    for begin in range(0, order.size, GROUP):
+        yield order[begin : begin + GROUP]
+
+
+def _taken(state: Any, out: NDArray[np.uint8]) -> bytearray:
+    """Return the bytes that were written, none of which can change any more; begin anew."""
+    content = bytearray(out[: int(state[PLACE])])
+    state[PLACE] = 0
+    return content
+
+
+def _gather(channels: NDArray[Any], windows: Integers, alike: bool) -> Integers:
+    """Return the codes (m, n) of some windows of channels (c, m, h·w)."""
+    channel, place = np.divmod(windows, channels.shape[-1])
+    if not alike:
+        return np.ascontiguousarray(channels[channel, :, place].T, np.int64)
+    decorrelated = _decorrelated(channels[:, :, place].astype(np.int64))
+    return np.ascontiguousarray(decorrelated[channel, :, np.arange(place.size)].T)
+
+
+def _expectation(header: Header, maps: int, patterns: Patterns) -> Callable[[Integers], Integers]:
+    """Return what gives the codes (m, n), with binary places, of windows that see gray only.
+
+    Windows differ by how much of them lies in the image, and few differ.
+    """
+    geometry = Geometry(patterns.window, patterns.stride)
+    (down, rows), (across, columns) = (
+        _kinds(geometry, side) for side in (header.height, header.width)
+    )
+    ones = rows @ patterns.phi.astype(np.int64) @ columns.T
+    gray = (ones * (_MEAN * header.largest_pixel // 255)) << FRACTION
+    gray //= _steps(header)[:, None, None]
+    differences = _alike(header, maps) or header.mode == "YCC"
+
+    def expect(windows: Integers) -> Integers:
+        channel, place = np.divmod(windows, down.size * across.size)
+        i, j = np.divmod(place, across.size)
+        codes: Integers = gray[:, down[i], across[j]]
+        return np.where(channel > 0, 0, codes) if differences else codes
+
+    return expect
+
+
+def _kinds(geometry: Geometry, side: int) -> tuple[Integers, Integers]:
+    """Return the kind of each window along a side, and of each kind (k, B) what is inside."""
+    begin = np.arange(geometry.grid(side, 1)[0]) * geometry.stride - geometry.offset
+    cuts = np.clip(np.stack([-begin, side - begin]), 0, geometry.window)
+    kinds, numbers = np.unique(cuts[0] * (geometry.window + 1) + cuts[1], return_inverse=True)
+    first, end = np.divmod(kinds[:, None], geometry.window + 1)
+    place = np.arange(geometry.window)
+    return numbers, ((first <= place) & (place < end)).astype(np.int64)
 
 
 def _prediction(header: Header, patterns: Patterns) -> Prediction:
@@ -126,18 +183,7 @@ def _prediction(header: Header, patterns: Patterns) -> Prediction:
 
 def _steps(header: Header) -> Integers:
     steps = header.readout.steps or (header.readout.step,) * header.rows
-    return np.array(steps).astype(np.int64)
-
-
-def _side_by_side(channels: NDArray[Any]) -> Integers:
-    """Return (m, c·h·w) of (c, m, h, w)."""
-    return np.moveaxis(channels, 0, 1).reshape(channels.shape[1], -1).astype(np.int64)
-
-
-def _apart(codes: Integers, header: Header) -> Integers:
-    """Return (c, m, h, w) of (m, c·h·w)."""
-    rows, *grid = header.shape[-3:]
-    return np.moveaxis(codes.reshape(rows, -1, *grid), 1, 0)
+    return np.clip(steps, 1, LARGEST_VALUE).astype(np.int64)
 
 
 def _decorrelated(channels: Integers) -> Integers:
