@@ -285,8 +285,10 @@ def test_what_it_takes_to_read_a_file_is_said(coded):
     other = random_patterns(20, window=8, density=0.2, stride=8, seed=2)
     with pytest.raises(TersenseError, match=r"it was taken with patterns .*, not "):
         Measurements.load(coded, patterns=other)
-    with pytest.raises(TersenseError, match="no built-in model has the patterns"):
+    with pytest.raises(TersenseError, match=r"^no built-in model has the patterns"):
         tersense.read(coded)
+    with pytest.raises(TersenseError, match=r"^no model or model file is called nowhere"):
+        tersense.read(coded, "nowhere")
     header, counts = Measurements.peek(coded)
     assert (header.height, header.width, counts) == (30, 40, None)
     assert CAMERA.hash.startswith(header.phi)

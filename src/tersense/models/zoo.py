@@ -3,21 +3,17 @@
 import json
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from safetensors import safe_open
 
 from tersense.errors import TersenseError
-from tersense.measurements.measurements import Measurements
+from tersense.measurements.measurements import FindPatterns, Measurements
 from tersense.measurements.tsm import MAX_PIXELS
 from tersense.models.files import read_model, read_phi
 from tersense.models.imager import Imager
 from tersense.runtime.device import choose_device
 from tersense.sensing.patterns import SUFFIXES, Patterns, read_patterns
-
-if TYPE_CHECKING:
-    from tersense.measurements.codec import FindPatterns
 
 WEIGHTS = Path(__file__).parent / "weights"
 ALIASES = {"default": "lapped-r25"}
@@ -94,7 +90,7 @@ def read(
     return Measurements.load(path, max_pixels, patterns_of(model))
 
 
-def patterns_of(model: "str | Path | Imager | None") -> "FindPatterns":
+def patterns_of(model: "str | Path | Imager | None") -> FindPatterns:
     """Return what finds the patterns that coded files need, each once; see `read`."""
     if model is None:
         return lambda digits, stride, count: _find_by_hash(digits, stride, count)[1]
