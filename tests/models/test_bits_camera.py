@@ -11,6 +11,7 @@ import tersense
 from cameras import deciding_imager
 from tersense.errors import TersenseError
 from tersense.evaluation.metrics import psnr
+from tersense.evaluation.protocols import evaluate_folder
 from tersense.measurements.color import MODE, brightness
 from tersense.measurements.measurements import Measurements
 from tersense.measurements.readout import Readout
@@ -62,6 +63,13 @@ def test_every_way_to_decide_fits(mode, image, tmp_path):
     np.testing.assert_array_equal(again.values, y.values)
     np.testing.assert_array_equal(again.counts, y.counts)
     np.testing.assert_array_equal(imager.reconstruct(again), imager.reconstruct(y))
+
+
+def test_small_sizes_can_be_evaluated(flex, tmp_path):
+    """The header alone has more bits than one window may have."""
+    Image.fromarray(GRAY).save(tmp_path / "gray.png")
+    found = evaluate_folder(BitsCamera(flex, bpp=0.2), tmp_path)
+    assert 0.15 < found["bits_per_pixel"] <= 0.2
 
 
 def test_quality_grows_with_size(flex):
