@@ -1,4 +1,4 @@
-"""Coded measurement files: the same integers in a fifth of the bytes (format 3 of `.tsm`).
+"""Coded measurement files: the same integers in fewer bytes (format 3 of `.tsm`).
 
     89 "TSM" 03 | length of the header, 2 bytes | header | codes | CRC-32, 4 bytes
 
