@@ -317,6 +317,7 @@ def rewritten(content, change=lambda words: words, version=3, stream=None):
     ("change", "reason"),
     [
         (lambda w: {**w, "height": 16_000, "width": 16_000}, "too large for so few bytes"),
+        (lambda w: {**w, "height": 16_000, "width": 16_000, "patterns": 2**62}, "too large for so"),
         (lambda w: {**w, "height": 10**6, "width": 10**6}, "must have at most"),
         (lambda w: {**w, "counts": 2}, "counts must be 1 map"),
         (lambda w: {**w, "counts": 3}, "counts must be 1 map"),

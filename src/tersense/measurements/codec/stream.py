@@ -7,6 +7,7 @@ are therefore coded as brightness and two differences, by steps that integers un
     o = R − B,  t = B + ⌊o/2⌋,  g = G − t,  brightness = t + ⌊g/2⌋
 """
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -74,21 +75,16 @@ def decode_codes(
     counts = decode_counts(state, source, header, maps)
     every, alike = _counts_of_all(counts, header), _alike(header, maps)
     expect, prediction = _expectation(header, maps, patterns), _prediction(header, patterns)
-    size, largest = every.size // header.channels, header.readout.largest_code
-    # Differences of 32-bit numbers need more than 32 bits.
-    channels = np.zeros((header.channels, header.rows, size), np.int64 if alike else np.int32)
+    channels = np.zeros((header.channels, header.rows, every.size // header.channels), np.int32)
     for windows in _groups(every):
         codes = np.zeros((header.rows, windows.size), np.int64)
         fits = code_group(state, source, False, codes, expect(windows), every[windows],
                           prediction.coefficients, prediction.deviations, tables)  # fmt: skip
-        _require(fits and (alike or np.abs(codes).max() <= largest))
-        channel, place = np.divmod(windows, size)
+        codes = _in_threes(_correlated, codes) if alike else codes
+        _require(fits and np.abs(codes).max() <= header.readout.largest_code)
+        place, channel = np.divmod(windows, header.channels)
         channels[channel, :, place] = codes.T
-    if alike:
-        for row in range(header.rows):
-            channels[:, row] = _correlated(channels[:, row])
-        _require(max(channels.max(), -channels.min()) <= largest)
-    return channels.astype(np.int32, copy=False).reshape(header.shape), header, counts
+    return channels.reshape(header.shape), header, counts
 
 
 def _require(fits: bool) -> None:
@@ -98,7 +94,7 @@ def _require(fits: bool) -> None:
 
 def decode_counts(state: Any, source: Any, header: Header, maps: int) -> Counts | None:
     """Begin to decode a stream: return the counts, which take no patterns to read."""
-    if np.prod(header.shape, dtype=np.int64) >= _VALUES_PER_BYTE * (len(source) + 1):
+    if math.prod(header.shape) >= _VALUES_PER_BYTE * (len(source) + 1):
         raise ValueError("its image is too large for so few bytes")
     open_source(state, source)
     if not maps:
@@ -108,11 +104,12 @@ def decode_counts(state: Any, source: Any, header: Header, maps: int) -> Counts 
 
 
 def _counts_of_all(counts: Counts | None, header: Header) -> Integers:
-    """Return the counts of all windows of all channels, side by side."""
+    """Return the counts of all windows, the channels of each side by side."""
     grid = header.shape[-2:]
     if counts is None:
         return np.full(header.channels * grid[0] * grid[1], header.rows, np.int64)
-    return np.broadcast_to(counts, (header.channels, *grid)).reshape(-1).astype(np.int64)
+    of_channels = np.broadcast_to(counts, (header.channels, *grid)).reshape(header.channels, -1)
+    return of_channels.T.astype(np.int64).reshape(-1)
 
 
 def _alike(header: Header, maps: int) -> bool:
@@ -136,11 +133,14 @@ def _taken(state: Any, out: NDArray[np.uint8]) -> bytearray:
 
 def _gather(channels: NDArray[Any], windows: Integers, alike: bool) -> Integers:
     """Return the codes (m, n) of some windows of channels (c, m, h·w)."""
-    channel, place = np.divmod(windows, channels.shape[-1])
-    if not alike:
-        return np.ascontiguousarray(channels[channel, :, place].T, np.int64)
-    decorrelated = _decorrelated(channels[:, :, place].astype(np.int64))
-    return np.ascontiguousarray(decorrelated[channel, :, np.arange(place.size)].T)
+    place, channel = np.divmod(windows, len(channels))
+    codes = np.ascontiguousarray(channels[channel, :, place].T, np.int64)
+    return _in_threes(_decorrelated, codes) if alike else codes
+
+
+def _in_threes(change: Callable[..., list[Integers]], codes: Integers) -> Integers:
+    """Change the three channels of windows, which stand side by side."""
+    return np.stack(change(*(codes[:, k::3] for k in range(3))), axis=-1).reshape(codes.shape)
 
 
 def _expectation(header: Header, maps: int, patterns: Patterns) -> Callable[[Integers], Integers]:
@@ -158,7 +158,7 @@ def _expectation(header: Header, maps: int, patterns: Patterns) -> Callable[[Int
     differences = _alike(header, maps) or header.mode == "YCC"
 
     def expect(windows: Integers) -> Integers:
-        channel, place = np.divmod(windows, down.size * across.size)
+        place, channel = np.divmod(windows, header.channels)
         i, j = np.divmod(place, across.size)
         codes: Integers = gray[:, down[i], across[j]]
         return np.where(channel > 0, 0, codes) if differences else codes
@@ -186,16 +186,14 @@ def _steps(header: Header) -> Integers:
     return np.clip(steps, 1, LARGEST_VALUE).astype(np.int64)
 
 
-def _decorrelated(channels: Integers) -> Integers:
-    red, green, blue = channels
+def _decorrelated(red: Integers, green: Integers, blue: Integers) -> list[Integers]:
     orange = red - blue
     middle = blue + (orange >> 1)
     greenness = green - middle
-    return np.stack([middle + (greenness >> 1), orange, greenness])
+    return [middle + (greenness >> 1), orange, greenness]
 
 
-def _correlated(channels: Integers) -> Integers:
-    brightness, orange, greenness = channels
+def _correlated(brightness: Integers, orange: Integers, greenness: Integers) -> list[Integers]:
     middle = brightness - (greenness >> 1)
     blue = middle - (orange >> 1)
-    return np.stack([blue + orange, greenness + middle, blue])
+    return [blue + orange, greenness + middle, blue]

@@ -19,7 +19,7 @@ from tersense.measurements.codec.tables import (
 )
 from tersense.sensing.loops import compiled
 
-GROUP = 1024  # windows; their errors stay in the cache
+GROUP = 1023  # windows; their errors stay in the cache, and the three of a color together
 LARGEST = 2**33  # of a code, either way: a difference of 32-bit numbers
 _LARGEST_ERROR = 2**31 - 1  # that others are predicted from
 _SHARE = 12  # binary places of a window's scale, relative to what is expected of a row
