@@ -17,6 +17,7 @@ from tersense.interop.deepinv import (
     TernaryReconstructor,
 )
 from tersense.interop.noise import readouts_of
+from tersense.measurements.color import to_differences
 from tersense.sensing.geometry import Geometry
 from tersense.sensing.patterns import Patterns, random_patterns
 
@@ -267,6 +268,14 @@ def test_the_patterns_can_be_exchanged(small_imager, make_imager):
     physics.update(phi=other.operator.phi)
     x = torch.rand(1, 1, 16, 16)
     torch.testing.assert_close(physics(x)[0], other.operator.forward(x[0]))
+
+
+def test_color_differences_are_no_channels(small_imager, refused):
+    exact = small_imager.sense(np.zeros((16, 24, 3), np.uint8))
+    grid = exact.header.shape[-2:]
+    y = to_differences(exact, Readout(8, 4.0), np.ones((3, *grid), np.int32))
+    with refused("brightness and color differences"):
+        TernaryPhysics(small_imager.patterns, (3, 16, 24)).from_camera(y)
 
 
 def test_other_patterns_sizes_and_physics_are_refused(small_imager, make_imager, refused):

@@ -2,14 +2,17 @@
 
 import contextlib
 import json
+import math
 import os
 import subprocess
 import sys
+import tracemalloc
 import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.linalg
 import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +20,7 @@ from skimage import data
 
 import tersense
 from tersense.errors import TersenseError
-from tersense.measurements.codec import container, rangecoder
+from tersense.measurements.codec import container, prediction, rangecoder
 from tersense.measurements.codec.prediction import COEFFICIENT, FRACTION, Prediction
 from tersense.measurements.codec.tables import (
     PHASES,
@@ -111,6 +114,48 @@ def test_photographs_come_back_and_take_less(color, readout, tmp_path):
     assert (tmp_path / "y.tsm").stat().st_size < 0.85 * len(y.to_bytes())
 
 
+@pytest.mark.parametrize("bits", [None, 10])
+def test_masks_of_zeros_and_ones_take_less(bits, tmp_path):
+    """Their sums are almost all brightness, so that the factors must not lose the rest."""
+    masks = (scipy.linalg.hadamard(1024).reshape(-1, 32, 32) > 0).astype(np.int8)
+    imager = Imager.untrained(Patterns(masks, 32))
+    y = imager.sense(data.camera()[200:264, 200:264], bits=bits)
+    same(through(y, imager.patterns, tmp_path), y)
+    assert (tmp_path / "y.tsm").stat().st_size < 0.4 * len(y.to_bytes())
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    kind=st.sampled_from(["ones", "masks", "alike"]),
+    widest=st.sampled_from([1, 100, 2**31 - 1]),
+    largest=st.sampled_from([5, 30_000, 2**31 - 1]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_extreme_patterns_and_steps_come_back(tmp_path_factory, kind, widest, largest, seed):
+    """Sums of products that overflow must do so in the decoder, too, and give a number."""
+    rng = np.random.default_rng(seed)
+    phi = rng.integers(0, 1, (30, 16, 16), np.int8, endpoint=True)
+    phi = {"ones": np.ones_like(phi), "masks": phi, "alike": np.repeat(phi[:1], 30, 0)}[kind]
+    patterns = Patterns(phi, 16)
+    steps = np.floor(np.exp(rng.uniform(0, np.log(widest), 30))).tolist()
+    header = header_for(patterns, 33, 70, readout=Readout(32, steps=tuple(steps)), version=2)
+    values = rng.integers(-largest, largest, header.shape, dtype=np.int32, endpoint=True)
+    y = Measurements(values, header)
+    same(through(y, patterns, tmp_path_factory.mktemp("y")), y)
+
+
+def test_memory_does_not_grow_by_more_than_the_file(tmp_path):
+    """Large images are coded in groups of windows."""
+    header = header_for(CAMERA, 2000, 2000)
+    y = Measurements(np.zeros(header.shape, np.int32), header)
+    y.to_bytes(CAMERA)  # compiled, and what is kept is kept
+    tracemalloc.start()
+    content = y.to_bytes(CAMERA)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < y.values.nbytes / 2 + 4 * len(content)
+
+
 def test_deep_pixels_come_back(tmp_path):
     image = data.camera()[:90, :70].astype(np.uint16) * 16
     imager = Imager.untrained(CAMERA)
@@ -165,6 +210,17 @@ def test_predictions_are_the_best_linear_ones():
     np.testing.assert_allclose(found.deviations / 2**FRACTION * 8, deviations, rtol=0.05)
     expected = np.tril(lower / deviations, -1)
     np.testing.assert_allclose(found.coefficients / 2**COEFFICIENT, expected, atol=5e-3)
+
+
+def test_covariances_are_exact():
+    """Whole numbers that are computed by Fourier transforms, against their definition."""
+    patterns = random_patterns(5, window=11, density=0.9, seed=2)
+    places = np.indices((11, 11)).reshape(2, -1)
+    squares = ((places[:, :, None] - places[:, None]) ** 2).sum(axis=0)
+    table = [256 * 60 * 65536 // (256 * 60 + math.isqrt(65536 * s)) for s in squares.flat]
+    phi = patterns.phi.reshape(5, -1).astype(np.int64)
+    expected = phi @ np.array(table).reshape(121, 121) @ phi.T
+    np.testing.assert_array_equal(prediction._covariance(patterns), expected)
 
 
 def test_the_range_coder_takes_the_bits_that_numbers_are_worth():
@@ -229,8 +285,10 @@ def test_what_it_takes_to_read_a_file_is_said(coded):
     other = random_patterns(20, window=8, density=0.2, stride=8, seed=2)
     with pytest.raises(TersenseError, match=r"it was taken with patterns .*, not "):
         Measurements.load(coded, patterns=other)
-    with pytest.raises(TersenseError, match="no built-in model has the patterns"):
+    with pytest.raises(TersenseError, match=r"^no built-in model has the patterns"):
         tersense.read(coded)
+    with pytest.raises(TersenseError, match=r"^no model or model file is called nowhere"):
+        tersense.read(coded, "nowhere")
     header, counts = Measurements.peek(coded)
     assert (header.height, header.width, counts) == (30, 40, None)
     assert CAMERA.hash.startswith(header.phi)
@@ -259,6 +317,7 @@ def rewritten(content, change=lambda words: words, version=3, stream=None):
     ("change", "reason"),
     [
         (lambda w: {**w, "height": 16_000, "width": 16_000}, "too large for so few bytes"),
+        (lambda w: {**w, "height": 16_000, "width": 16_000, "patterns": 2**62}, "too large for so"),
         (lambda w: {**w, "height": 10**6, "width": 10**6}, "must have at most"),
         (lambda w: {**w, "counts": 2}, "counts must be 1 map"),
         (lambda w: {**w, "counts": 3}, "counts must be 1 map"),
@@ -266,6 +325,7 @@ def rewritten(content, change=lambda words: words, version=3, stream=None):
         (lambda w: {**w, "mode": "CMYK"}, "mode"),
         (lambda w: {**w, "step": "wide"}, "step"),
         (lambda w: {**w, "step": -3}, "step"),
+        (lambda w: {**w, "step": 10**400}, "too large"),
         (lambda w: {**w, "steps": [1, 2]}, "steps must be 20 whole numbers"),
         (lambda w: {**w, "bits": 2}, "do not fit their readout"),
         (lambda w: {**w, "phi": "ab"}, "must have 16 digits"),
@@ -279,6 +339,15 @@ def test_hostile_headers_are_one_line(coded, change, reason):
     with pytest.raises(TersenseError, match=reason) as caught:
         Measurements.load(coded, patterns=CAMERA)
     assert "\n" not in str(caught.value)
+
+
+def test_more_rows_than_the_camera_has_are_one_line(tmp_path):
+    one = CAMERA.first(1)
+    y = Imager.untrained(one).sense(data.camera()[:30, :40])
+    content = rewritten(y.to_bytes(one), lambda words: {**words, "patterns": 20})
+    (tmp_path / "y.tsm").write_bytes(content)
+    with pytest.raises(TersenseError, match="20 rows, but the camera given has 8, 8 and 1"):
+        Measurements.load(tmp_path / "y.tsm", patterns=one)
 
 
 def test_newer_formats_are_told(coded):
@@ -327,5 +396,5 @@ def test_first_rows_read_what_they_took(tmp_path):
 
 
 def test_windows_of_another_stride_are_another_camera(coded):
-    with pytest.raises(TersenseError, match="window 8 and stride 8, but the camera given"):
+    with pytest.raises(TersenseError, match="window 8, stride 8 and 20 rows, but the camera given"):
         Measurements.load(coded, patterns=Patterns(CAMERA.phi, 4))

@@ -11,10 +11,13 @@ import tersense
 from cameras import deciding_imager
 from tersense.errors import TersenseError
 from tersense.evaluation.metrics import psnr
+from tersense.evaluation.protocols import evaluate_folder
 from tersense.measurements.color import MODE, brightness
 from tersense.measurements.measurements import Measurements
 from tersense.measurements.readout import Readout
 from tersense.models.bits import BitsCamera, rate_for, step_for
+from tersense.models.imager import Imager
+from tersense.sensing.patterns import random_patterns
 
 GRAY = data.camera()[100:228, 180:308].copy()
 COLOR = data.astronaut()[60:188, 150:278].copy()
@@ -62,6 +65,13 @@ def test_every_way_to_decide_fits(mode, image, tmp_path):
     np.testing.assert_array_equal(imager.reconstruct(again), imager.reconstruct(y))
 
 
+def test_small_sizes_can_be_evaluated(flex, tmp_path):
+    """The header alone has more bits than one window may have."""
+    Image.fromarray(GRAY).save(tmp_path / "gray.png")
+    found = evaluate_folder(BitsCamera(flex, bpp=0.2), tmp_path)
+    assert 0.15 < found["bits_per_pixel"] <= 0.2
+
+
 def test_quality_grows_with_size(flex):
     sizes, close = [], []
     for quality in (20, 35, 50, 65):
@@ -87,6 +97,20 @@ def test_a_model_of_one_rate_chooses_its_step():
     assert y.counts is None
     assert 8 * size_of(y, imager) <= 0.8 * 128**2
     assert y.header.readout.step > 20
+
+
+@pytest.mark.parametrize("image", [GRAY, COLOR], ids=["gray", "color"])
+def test_patterns_without_a_network_choose_their_step(image):
+    """The linear estimate takes any count, but nothing has learned where to spend them."""
+    imager = Imager.untrained(random_patterns(64, window=16, density=0.1, stride=16, seed=1))
+    y = BitsCamera(imager, bpp=1.0).sense(image)
+    assert (y.counts, y.taken) == (None, y.values.size)
+    assert 0.95 * 128**2 < 8 * size_of(y, imager) <= 128**2
+
+
+def test_who_has_nothing_to_decide_says_so():
+    with pytest.raises(TersenseError, match=r"paper-r25 measures every window .* open has nothing"):
+        BitsCamera(tersense.load("paper-r25"), bpp=1.0, mode="open")
 
 
 def test_deep_pixels_have_deeper_steps(flex):

@@ -133,10 +133,11 @@ def _show_evaluation(
     title = f"{result['model']} on {result['data']}, {result['protocol']}"
     show_table(title, ["image", "PSNR (dB)", "SSIM", "seconds"], rows)
     per_pixel, coded = result["bits_per_pixel"], "" if "bits" in result else " before coding"
+    each = " of each channel" if result["color"] else ""
     say(
         f"window {result['window']}, stride {result['stride']}: "
         f"{result['measurements_per_pixel']:.4g} measurements per pixel"
-        + (f", {per_pixel:.4g} bits per pixel{coded}; " if per_pixel is not None else "; ")
+        + (f", {per_pixel:.4g} bits per pixel{each}{coded}; " if per_pixel is not None else "; ")
         + ("color, PSNR over all channels" if result["color"] else "gray (luma)")
         + (f", {result['depth']} bits per pixel" if result["depth"] > 8 else "")
     )
@@ -147,8 +148,9 @@ def _show_evaluation(
         say(_tell_adaptive(result))
     if "bits" in result:
         how = result["bits"]
+        files = "of whole files" + (", all channels together" if result["color"] else "")
         asked = f"quality {how['quality']:g}" if how["bpp"] is None else f"at most {how['bpp']:g}"
-        say(f"bits per pixel: {asked}, of whole files; counts: {how['mode']}")
+        say(f"bits per pixel: {asked}, {files}; counts: {how['mode']}")
     if spread["exact"]:
         say(
             f"{spread['exact']} of {len(images)} came back exactly, with infinite PSNR; "

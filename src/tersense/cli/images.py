@@ -244,7 +244,8 @@ def _choose_reader(
 ) -> tuple[Callable[[Path], Any], Callable[[Path], list[Path]]]:
     """Return what reads one file and what finds the files of a folder: ours, or tables."""
     from tersense.cli.batch import find_measurements
-    from tersense.models.zoo import read
+    from tersense.measurements.measurements import Measurements
+    from tersense.models.zoo import patterns_of
 
     if manifest:
         from tersense.measurements.tables import find_tables, read_measured
@@ -255,7 +256,8 @@ def _choose_reader(
     if tables or size:
         what = tables[0] if tables else "--size"
         raise typer.BadParameter(f"{what} is about a table; name the camera's --manifest with it")
-    return lambda path: read(path, model, max_pixels), find_measurements
+    find = patterns_of(model)  # once for all files
+    return lambda path: Measurements.load(path, max_pixels, find), find_measurements
 
 
 def _report_failures(failures: dict[Path, str], total: int) -> None:

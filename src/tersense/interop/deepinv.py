@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from tersense.errors import TersenseError, install_hint, one_line
 from tersense.interop.noise import for_each, ranged, readouts_of
+from tersense.measurements import color
 from tersense.measurements.counts import check_counts
 from tersense.measurements.measurements import Measurements
 from tersense.measurements.readout import WHOLE_RANGE, Readout
@@ -175,7 +176,12 @@ class TernaryPhysics(LinearPhysics):  # type: ignore[misc]
         """Turn what a camera read out into y (1, C, m, h, w) of this physics."""
         header = measurements.header
         here = Patterns(self.phi.to(torch.int8).cpu().numpy(), self.stride)
-        size = (1 if header.mode == "L" else 3, header.height, header.width)
+        if header.mode == color.MODE:
+            raise TersenseError(
+                "these measurements are of brightness and color differences, but a physics has "
+                "channels; sense the image without --bpp and --quality"
+            )
+        size = (header.channels, header.height, header.width)
         if (header.phi, header.stride, size) != (here.hash, here.stride, self.img_size):
             raise TersenseError(
                 f"these measurements are of {size} pixels, every {header.stride}, with patterns "

@@ -1,10 +1,10 @@
 """What the camera read out: measurements of one image and how they were made."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,7 @@ from tersense.measurements.readout import Readout
 from tersense.measurements.tsm import Header
 from tersense.sensing.patterns import Patterns
 
-if TYPE_CHECKING:
-    from tersense.measurements.codec import FindPatterns
+FindPatterns = Callable[[str, int, int], Patterns]  # by digits of the hash, the stride and m
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,7 +164,7 @@ class Measurements:
         cls,
         path: str | Path,
         max_pixels: int = tsm.MAX_PIXELS,
-        patterns: "Patterns | FindPatterns | None" = None,
+        patterns: Patterns | FindPatterns | None = None,
     ) -> "Measurements":
         """Read a measurement file (`.tsm`), checking all of it.
 
@@ -176,9 +175,15 @@ class Measurements:
                 hash, the stride and the number of rows.
         """
         with _opened(path) as (file, size):
-            if _is_coded(file):
-                return cls._decoded(file.read(), max_pixels, patterns)
-            return cls(*tsm.decode(file, size, max_pixels))
+            if not _is_coded(file):
+                return cls(*tsm.decode(file, size, max_pixels))
+            from tersense.measurements import codec
+
+            content = file.read()
+            header, _ = codec.peek(content, max_pixels)
+        found = _find_patterns(patterns, header, path)
+        with _explained(path):
+            return cls(*codec.decode(content, found, max_pixels))
 
     @staticmethod
     def peek(path: str | Path, max_pixels: int = tsm.MAX_PIXELS) -> tuple[Header, Counts | None]:
@@ -193,35 +198,37 @@ class Measurements:
 
             return codec.peek(file.read(), max_pixels)
 
-    @classmethod
-    def _decoded(
-        cls, content: bytes, max_pixels: int, patterns: "Patterns | FindPatterns | None"
-    ) -> "Measurements":
-        from tersense.measurements import codec
 
-        def find(digits: str, stride: int, rows: int) -> Patterns:
-            if callable(patterns):
-                return patterns(digits, stride, rows)
-            if patterns is None:
-                raise ValueError(
-                    f"it is coded with the patterns {digits[:12]}…, which are needed to read it; "
-                    "give them, or read it with `tersense.read`"
-                )
-            return patterns if rows >= len(patterns) else patterns.first(rows)
-
-        return cls(*codec.decode(content, find, max_pixels))
+def _find_patterns(
+    patterns: Patterns | FindPatterns | None, header: Header, path: str | Path
+) -> Patterns:
+    """Return the patterns that a coded file needs; what goes wrong is not the file's fault."""
+    if patterns is None:
+        raise TersenseError(
+            f"{path} is coded with the patterns {header.phi[:12]}…, which are needed to read it; "
+            "give them, or read it with `tersense.read`"
+        )
+    if isinstance(patterns, Patterns):
+        return patterns if header.rows >= len(patterns) else patterns.first(header.rows)
+    return patterns(header.phi, header.stride, header.rows)
 
 
 @contextlib.contextmanager
 def _opened(path: str | Path) -> Iterator[tuple[BinaryIO, int]]:
-    """Open a measurement file and tell its size; whatever is wrong with it becomes one line."""
+    """Open a measurement file and tell its size."""
     size = require_file(path)
+    with _explained(path), Path(path).open("rb") as file:
+        yield file, size
+
+
+@contextlib.contextmanager
+def _explained(path: str | Path) -> Iterator[None]:
+    """Make one line of whatever is wrong with a measurement file."""
     try:
-        with Path(path).open("rb") as file:
-            yield file, size
+        yield
     except OSError as error:
         raise TersenseError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise TersenseError(f"{path} is not a usable measurement file: {reason}") from error
 

@@ -127,11 +127,12 @@ class Header:
                 f"{name} has {patterns.hash[:12]}…; use the model that sensed them "
                 "(`tersense info` names it where it is built in)"
             )
-        if (self.window, self.stride) != (patterns.window, patterns.stride):
+        own = self.window, self.stride, self.rows
+        if own != (patterns.window, patterns.stride, len(patterns)):
             raise TersenseError(
-                f"these measurements have window {self.window} and stride {self.stride}, but "
-                f"{name} has {patterns.window} and {patterns.stride}; use the model that sensed "
-                "them"
+                f"these measurements have window {self.window}, stride {self.stride} and "
+                f"{self.rows} rows, but {name} has {patterns.window}, {patterns.stride} and "
+                f"{len(patterns)}; use the model that sensed them"
             )
 
     def to_dict(self) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from tersense.io.deep import USUAL, largest_pixel
 from tersense.io.images import ImageArray
 from tersense.measurements.color import brightness, to_differences
 from tersense.measurements.measurements import Measurements
-from tersense.measurements.readout import Readout
+from tersense.measurements.readout import MOST_BITS, Readout
 from tersense.models.adaptive import AdaptiveCamera
 from tersense.models.imager import Imager
 from tersense.sensing.geometry import Geometry
@@ -44,8 +44,8 @@ class BitsCamera:
     """Choose step, rate and counts for a size of files or for a quality.
 
     Args:
-        imager: With a universal network; others take all of their rows, so that only the steps
-            are chosen.
+        imager: With a universal network; other networks and classical reconstructors take all
+            rows, so that only the step is chosen.
         bpp: Bits per pixel that a file has at most, its header included; of a color image for all
             channels together.
         quality: From 0 to 100, instead of `bpp`.
@@ -68,6 +68,12 @@ class BitsCamera:
             raise TersenseError(f"bpp must be above 0, got {bpp:g}")
         if quality is not None and not 0 <= quality <= FINEST:
             raise TersenseError(f"quality must lie between 0 and {FINEST}, got {quality:g}")
+        self._universal = imager.reconstructor.any_count and imager.parameters > 0
+        if mode not in (None, "even") and not self._universal:
+            raise TersenseError(
+                f"{imager.name} measures every window with all of its rows, so that {mode} has "
+                "nothing to decide; leave it out or use a universal model such as flex"
+            )
         usual: BitsMode = "even" if imager.camera.decision is None else "encoder"
         self.imager, self.bpp, self.quality = imager, bpp, quality
         self.mode: BitsMode = mode or usual
@@ -141,10 +147,7 @@ class BitsCamera:
         quick: BitsMode = "encoder" if self.mode == "closed" else self.mode
         quality, best = 0.0, self._sense_at(0, quick, image, depth)
         if self._size(best) > limit:
-            raise TersenseError(
-                f"{self.name} needs at least {8 * self._size(best) / _area(image):.3g} bits per "
-                f"pixel for this image, got {self.bpp:g}"
-            )
+            raise self._too_large(best)
         for attempt in range(_TRIES):
             higher = quality + FINEST / 2 ** (attempt + 1)
             y = self._sense_at(higher, quick, image, depth)
@@ -159,10 +162,19 @@ class BitsCamera:
             y = self._sense_at(quality, "closed", image, depth)
             fits = self._size(y) <= limit
             best = y if fits else best
+            if not fits and quality == 0:
+                raise self._too_large(y)
             width /= 2
             if best is not None and width < 2.0 / 2**_CLOSED_TRIES:
                 return best
             quality = min(max(quality + (width if fits else -max(width, 0.25)), 0), FINEST)
+
+    def _too_large(self, y: Measurements) -> TersenseError:
+        least = 8 * self._size(y) / (y.header.height * y.header.width)
+        return TersenseError(
+            f"{self.name} needs at least {least:.3g} bits per pixel for this image, "
+            f"got {self.bpp:g}"
+        )
 
     def _sense_at(
         self, quality: float, mode: BitsMode, image: ImageArray, depth: int
@@ -170,21 +182,28 @@ class BitsCamera:
         step = step_for(quality)
         whole = max(1, round(step * largest_pixel(depth) / 255))
         bits = 1 + (self.imager.patterns.largest_magnitude_at(depth) // whole + 1).bit_length()
-        readout = Readout(max(2, bits), float(whole))
-        if not self.imager.reconstructor.any_count:
+        readout = Readout(min(max(2, bits), MOST_BITS), float(whole))
+        if not self._universal:
             return self.imager.sense(image, readout=readout, depth=depth)
         lowest = self.imager.reconstructor.lowest_rate
         rate = min(max(rate_for(step), lowest), self.imager.rate)
-        rounds = self.rounds if mode == "closed" else None
-        camera = AdaptiveCamera(self.imager, rate, mode, rounds)
         if image.ndim == 2:
-            return camera.sense(image, readout, depth)
-        counts = camera.sense(brightness(image), readout, depth).counts
+            return self._sense_gray(rate, mode, image, readout, depth)
+        counts = self._sense_gray(rate, mode, brightness(image), readout, depth).counts
         assert counts is not None
         least = rows_for_rate(lowest, self.geometry.stride)
         chroma = np.maximum((counts * _CHROMA).astype(np.int32), least)
         exact = self.imager.sense(image, depth=depth)
         return to_differences(exact, readout, np.stack([counts, chroma, chroma]))
+
+    def _sense_gray(
+        self, rate: float, mode: BitsMode, image: ImageArray, readout: Readout, depth: int
+    ) -> Measurements:
+        if mode == "even":
+            rows = rows_for_rate(rate, self.geometry.stride)
+            return self.imager.sense(image, readout=readout, depth=depth, counts=rows)
+        rounds = self.rounds if mode == "closed" else None
+        return AdaptiveCamera(self.imager, rate, mode, rounds).sense(image, readout, depth)
 
 
 def step_for(quality: float) -> float:
@@ -196,10 +215,6 @@ def rate_for(step: float) -> float:
     """Return the measurements per pixel that go with a step."""
     steps, rates = np.log(np.array(_BEST)).T
     return float(np.exp(np.interp(math.log(step), steps, rates)))
-
-
-def _area(image: ImageArray) -> int:
-    return int(image.shape[0] * image.shape[1])
 
 
 def _require_exact(readout: Readout | None) -> None:

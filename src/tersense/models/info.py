@@ -13,6 +13,8 @@ from tersense.sensing.patterns import Patterns
 
 COST_HEAD = ["per window", "additions", "multiplications", "additions per pixel", "storage"]
 
+_COLORS = {"L": "gray", "RGB": "color", "YCC": "color as brightness and differences"}
+
 
 def describe(imager: Imager) -> dict[str, str]:
     """Return names and values, ready to print."""
@@ -53,7 +55,7 @@ def describe_measurements(path: str | Path) -> dict[str, str]:
     size, pixels = Path(path).stat().st_size, header.height * header.width * header.channels
     most = header.channels * math.prod(header.shape[-3:])
     taken = most if counts is None else count_all(counts, header.shape)
-    window, color = header.window, "gray" if header.mode == "L" else "color"
+    window, color = header.window, _COLORS[header.mode]
     each = "" if header.mode == "L" else " of each channel"
     try:
         model = find_by_patterns(header.phi, header.stride, header.rows)

@@ -8,7 +8,7 @@ import torch
 from safetensors import safe_open
 
 from tersense.errors import TersenseError
-from tersense.measurements.measurements import Measurements
+from tersense.measurements.measurements import FindPatterns, Measurements
 from tersense.measurements.tsm import MAX_PIXELS
 from tersense.models.files import read_model, read_phi
 from tersense.models.imager import Imager
@@ -87,14 +87,20 @@ def read(
             model that has them.
         max_pixels: Refuse larger images.
     """
+    return Measurements.load(path, max_pixels, patterns_of(model))
 
-    def find(digits: str, stride: int, count: int) -> Patterns:
-        if model is None:
-            return _find_by_hash(digits, stride, count)[1]
+
+def patterns_of(model: "str | Path | Imager | None") -> FindPatterns:
+    """Return what finds the patterns that coded files need, each once; see `read`."""
+    if model is None:
+        return lambda digits, stride, count: _find_by_hash(digits, stride, count)[1]
+
+    @cache
+    def first(count: int) -> Patterns:
         patterns = model.patterns if isinstance(model, Imager) else load(model).patterns
         return patterns if count >= len(patterns) else patterns.first(count)
 
-    return Measurements.load(path, max_pixels, find)
+    return lambda digits, stride, count: first(count)
 
 
 @cache

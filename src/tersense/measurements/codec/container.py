@@ -10,7 +10,6 @@ the counts per window, where there are any, then the windows, those with the mos
 
 import json
 import zlib
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -36,8 +35,6 @@ _WORDS = (
 
 _REAL = ("step", "noise", "photons", "percentile")
 
-FindPatterns = Callable[[str, int, int], Patterns]  # by the hash's digits, the stride and m
-
 
 def encode(
     values: NDArray[Any], header: Header, counts: Counts | None, patterns: Patterns
@@ -60,17 +57,16 @@ def encode(
 
 
 def decode(
-    content: bytes, find: FindPatterns, max_pixels: int
+    content: bytes, patterns: Patterns, max_pixels: int
 ) -> tuple[NDArray[Any], Header, Counts | None]:
     """Return values, header and counts of a coded file.
 
     Args:
         content: Of the file.
-        find: Returns the patterns that the file was taken with.
+        patterns: Φ, with which it was taken.
         max_pixels: Larger images are refused.
     """
     header, maps, stream = _read(content, max_pixels)
-    patterns = find(header.phi, header.stride, header.rows)
     if not patterns.hash.startswith(header.phi):
         raise ValueError(f"it was taken with patterns {header.phi}…, not {patterns.hash[:16]}…")
     header = replace(header, phi=patterns.hash)

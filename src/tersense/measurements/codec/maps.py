@@ -30,7 +30,7 @@ _MEMORY = 12  # windows, about, over which it is learned how much neighbors diff
 def put_maps(state: Any, out: Any, maps: NDArray[Any], tables: NDArray[Any]) -> None:
     """Encode maps of counts, (c, h, w)."""
     levels, places = np.unique(maps, return_inverse=True)
-    put_raw(state, out, len(levels), _COUNT_BITS)
+    put_raw(state, out, len(levels) - 1, _COUNT_BITS)
     for step in np.diff(levels, prepend=0).tolist():
         put_raw(state, out, step.bit_length(), _LENGTH_BITS)
         put_raw(state, out, step, step.bit_length())
@@ -42,8 +42,8 @@ def take_maps(
     state: Any, source: Any, shape: tuple[int, ...], tables: NDArray[Any]
 ) -> NDArray[np.int32]:
     """Decode what `put_maps` encoded; a damaged source may give any numbers."""
-    number = take_raw(state, source, _COUNT_BITS)
-    levels, value = np.zeros(max(number, 1), np.int32), 0
+    number = take_raw(state, source, _COUNT_BITS) + 1
+    levels, value = np.zeros(number, np.int32), 0
     for place in range(number):
         value += take_raw(state, source, min(take_raw(state, source, _LENGTH_BITS), _COUNT_BITS))
         levels[place] = min(value, 1 << _COUNT_BITS)

@@ -19,17 +19,17 @@ from tersense.measurements.codec.tables import (
 )
 from tersense.sensing.loops import compiled
 
-GROUP = 1024  # windows; their errors stay in the cache
+GROUP = 1023  # windows; their errors stay in the cache, and the three of a color together
 LARGEST = 2**33  # of a code, either way: a difference of 32-bit numbers
 _LARGEST_ERROR = 2**31 - 1  # that others are predicted from
 _SHARE = 12  # binary places of a window's scale, relative to what is expected of a row
 _FIRST_SHARE = 2500  # 0.6
-_LARGEST_SHARE = 1 << 24  # so that damaged files overflow nothing
+_LARGEST_SHARE = 1 << 32  # so that a product with a deviation fits 64 bits
 _MEMORY = 14  # rows, about, over which it is learned
 
 
 @compiled
-def code_windows(
+def code_group(
     state: Any, content: Any, encoding: bool, codes: Any, expected: Any, counts: Any,
     coefficients: Any, deviations: Any, tables: Any,
 ) -> bool:  # fmt: skip
@@ -39,41 +39,40 @@ def code_windows(
         state: Of the range coder.
         content: The bytes that it writes or reads.
         encoding: Whether it writes.
-        codes: (m, n) int64, read or written.
+        codes: (m, n) int64, read or written, of at most `GROUP` windows.
         expected: (m, n) int64, what they would be in an image without content, with 4 places.
         counts: (n,) int64, how many of its codes each window has; none larger than the one before.
         coefficients: Of the `Prediction`.
         deviations: Of the `Prediction`.
         tables: All of them.
     """
-    rows, windows = codes.shape
+    rows, active = codes.shape
     fits = True
-    errors = np.zeros((rows, min(GROUP, windows)), np.int32)
-    for begin in range(0, windows, GROUP):
-        end = min(begin + GROUP, windows)
-        shares = np.full(end - begin, _FIRST_SHARE, np.int64)
-        active = end - begin
-        for j in range(rows):
-            while active and counts[begin + active - 1] <= j:
-                active -= 1
-            if not active:
-                break
-            predicted = _predict_row(coefficients[j], errors, j, active)
-            predicted += expected[j, begin : begin + active]
-            fits &= _code_row(state, content, encoding, codes[j, begin : begin + active],
-                              predicted, shares, errors[j], deviations[j], j, tables)  # fmt: skip
+    errors = np.zeros((rows, active), np.int32)
+    shares = np.full(active, _FIRST_SHARE, np.int64)
+    for j in range(rows):
+        while active and counts[active - 1] <= j:
+            active -= 1
+        if not active:
+            break
+        predicted = _predict_row(coefficients[j], errors, expected[j], j, active)
+        fits &= _code_row(state, content, encoding, codes[j, :active], predicted, shares,
+                          errors[j], deviations[j], j, tables)  # fmt: skip
     return fits
 
 
 @compiled
-def _predict_row(coefficients: Any, errors: Any, row: int, active: int) -> Any:
-    """Return Σ L_ji·e_i of the first `active` windows of a group, with `FRACTION` places."""
+def _predict_row(coefficients: Any, errors: Any, expected: Any, row: int, active: int) -> Any:
+    """Return what is expected of the first `active` windows and Σ L_ji·e_i, with their places."""
     total = np.full(active, 1 << (COEFFICIENT - 1), np.int64)
     for i in range(row):
         factor, of_row = np.int64(coefficients[i]), errors[i]
         for w in range(active):
             total[w] += factor * np.int64(of_row[w])
-    return total >> COEFFICIENT
+    largest = np.int64(LARGEST << FRACTION)  # whatever the sum is, its code can be written
+    for w in range(active):
+        total[w] = min(max((total[w] >> COEFFICIENT) + expected[w], -largest), largest)
+    return total
 
 
 @compiled
