@@ -295,10 +295,10 @@ def test_a_well_sealed_lie_is_refused(tmp_path, content, edit):
         load_bytes(tmp_path, resealed(change, content))
 
 
-def test_ten_thousand_mutated_files_give_clean_errors_in_little_memory(tmp_path, content):
+def test_two_thousand_mutated_files_give_clean_errors_in_little_memory(tmp_path, content):
     rng = np.random.default_rng(7)
     tracemalloc.start()
-    for number in range(10_000):
+    for number in range(2_000):  # `make fuzz` tries many more
         damaged = bytearray(content)
         kind = number % 5
         if kind == 0:
