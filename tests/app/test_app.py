@@ -1,5 +1,6 @@
 """The web page: the functions behind it, and the page itself in a real browser."""
 
+import contextlib
 import os
 import re
 import signal
@@ -443,15 +444,25 @@ def test_even_and_adaptive_are_seen_side_by_side(browser, address):
     for image in ("#even img", "#adaptive img", "#counts img"):
         expect(page.locator(image)).to_be_in_viewport(ratio=1)
     expect(page.locator("#worth li")).to_have_count(5)
-    page.locator("#rounds input[type=number]").fill("2")
-    page.locator("#rounds input[type=number]").press("Enter")
-    expect(page.locator("#worth dt")).to_have_text(["Even", "2 rounds", "Gain"])
+    page.locator("#rounds input[type=range]").press("ArrowLeft")
+    with reporting_toasts(page):
+        expect(page.locator("#worth dt")).to_have_text(["Even", "2 rounds", "Gain"])
 
     page.locator("#model input").click()
     page.get_by_role("option", name="paper").click()
     expect(page.locator("#unable")).to_be_visible()
     expect(page.locator("#worth")).to_be_hidden()
     page.close()
+
+
+@contextlib.contextmanager
+def reporting_toasts(page):
+    """Add what the page says went wrong to the report of a test that fails."""
+    try:
+        yield
+    except AssertionError as error:
+        error.add_note(f"messages on the page: {page.locator('.toast-body').all_inner_texts()}")
+        raise
 
 
 def expect_nothing_shown(page):
