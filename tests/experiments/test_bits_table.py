@@ -65,6 +65,13 @@ def test_a_codec_is_what_pillow_writes(desk):
     assert bits._between(curve, 100.0) == curve[-1]
 
 
+def test_an_image_that_comes_back_exactly_is_no_measure_of_a_codec():
+    """As a JPEG may that is decoded and coded again with the same tables."""
+    image, jpeg = np.full((80, 96), 128, np.uint8), bits.CODECS["jpeg"]
+    assert np.isinf(bits._encode(jpeg, image, {"quality": 75}).psnr)
+    assert bits._codec_curve(jpeg, [image]) == [None] * len(bits.SIZES)
+
+
 def test_unknown_rows_are_told(desk, capsys):
     assert main(["reproduce", "bits", "--test", "photos", "--only", "png"]) == 2
     assert "rows of bits must be of encoder, open, closed, jpeg" in capsys.readouterr().err

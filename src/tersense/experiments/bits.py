@@ -130,9 +130,13 @@ def _read_sets(tests: Sequence[Path], quick: bool) -> Iterable[tuple[str, list[I
 
 
 def _codec_curve(codec: Codec, images: list[ImageArray]) -> list[Point | None]:
-    """Return the means at each size of what lies between the files of an image."""
-    curves = [sorted(_encode(codec, image, options) for options in codec.options)
-              for image in images]  # fmt: skip
+    """Return the means at each size of what lies between the files of an image.
+
+    A file that gives an image back exactly, with infinite PSNR, tells only that this codec has made
+    the image; it is left out.
+    """
+    files = [[_encode(codec, image, options) for options in codec.options] for image in images]
+    curves = [sorted(p for p in points if math.isfinite(p.psnr)) for points in files]
     return [_mean([_between(curve, size) for curve in curves]) for size in SIZES]
 
 
@@ -158,7 +162,7 @@ def _between(curve: list[Point], bpp: float) -> Point | None:
     Beyond the largest file it is that file, before the smallest there is none.
     """
     sizes, size = np.log([point.bpp for point in curve]), math.log(bpp)
-    if size < sizes[0]:
+    if not curve or size < sizes[0]:
         return None
     found = (np.interp(size, sizes, [p[i] for p in curve]) for i in (1, 2))
     return Point(min(bpp, curve[-1].bpp), *map(float, found))
@@ -183,7 +187,7 @@ def _own_point(camera: BitsCamera, image: ImageArray) -> Point | None:
 
 def _mean(points: Sequence[Point | None]) -> Point | None:
     """Return the mean over images; None where one has no such file."""
-    there = [point for point in points if point is not None]
+    there = [point for point in points if point is not None and math.isfinite(point.psnr)]
     if len(there) < len(points):
         return None
     return Point(*(float(np.mean([point[i] for point in there])) for i in range(3)))
