@@ -100,7 +100,8 @@ def evaluate(
     of_size = choose_bits(
         bpp, quality, adaptive, rounds,
         {"--rate": rate, "--stride": stride, "--bits": bits, "--noise": noise,
-         "--photons": photons, "--psnr": psnr, "--maps": maps},
+         "--photons": photons, "--psnr": psnr, "--maps": maps, "--seed": seed,
+         "--full-scale": full_scale != "auto"},
     )  # fmt: skip
     choose = of_size or choose_adaptive(adaptive, rate, rounds, psnr, maps)
     if adaptive and stride is not None:

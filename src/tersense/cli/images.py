@@ -110,7 +110,8 @@ def sense(
     of_size = choose_bits(
         bpp, quality, adaptive, rounds,
         {"--rate": rate, "--counts": counts, "--importance": importance, "--bits": bits,
-         "--noise": noise, "--photons": photons, "--psnr": psnr, "--maps": maps},
+         "--noise": noise, "--photons": photons, "--psnr": psnr, "--maps": maps, "--seed": seed,
+         "--full-scale": full_scale != "auto"},
     )  # fmt: skip
     choose = of_size or choose_adaptive(adaptive, rate, rounds, psnr, maps)
     if adaptive and (counts or importance):
