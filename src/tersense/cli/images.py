@@ -86,6 +86,7 @@ def sense(
     Example: tersense sense holiday/ -o measured/ --bits 10
 
     Example: tersense sense photo.jpg -o photo.tsm --bits 8 --full-scale max --photons 2
+
     Example: tersense sense raw.tif -o raw.tsm --depth 12
 
     Example: tersense sense photo.jpg -m flex --rate 0.1 --importance face.png -o photo.tsm

@@ -33,7 +33,46 @@ USUAL_ROUNDS = 3
 ROUNDS_TO_QUALITY = 8  # at most, unless said otherwise
 
 
-class AdaptiveCamera:
+class ImagerCamera:
+    """What a camera that decides has from its imager; see `evaluation.CameraLike`."""
+
+    imager: Imager
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.imager.name
+
+    @property
+    def geometry(self) -> Geometry:
+        """Window and stride."""
+        return self.imager.geometry
+
+    @property
+    def rows(self) -> int:
+        """The most measurements per window."""
+        return self.imager.rows
+
+    @property
+    def rate(self) -> float:
+        """The most measurements per pixel of a large image."""
+        return self.imager.rate
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self.imager.device
+
+    def measure(self, x: Tensor) -> Tensor:
+        """Sense raw pixels (N, H, W) with all rows."""
+        return self.imager.measure(x)
+
+    def reconstruct_batch(self, y: Tensor, size: tuple[int, int] | None = None) -> Tensor:
+        """Reconstruct from all rows."""
+        return self.imager.reconstruct_batch(y, size)
+
+
+class AdaptiveCamera(ImagerCamera):
     """Spend a budget in one of several ways; what is evaluated (`evaluation.CameraLike`).
 
     Args:
@@ -71,16 +110,6 @@ class AdaptiveCamera:
         imager.begin((1, 1), rate, self.rounds, psnr=psnr)  # refuses what cannot be
 
     @property
-    def name(self) -> str:
-        """What it is called."""
-        return self.imager.name
-
-    @property
-    def geometry(self) -> Geometry:
-        """Window and stride."""
-        return self.imager.geometry
-
-    @property
     def rows(self) -> int:
         """The measurements per window, on average."""
         return self.mean_rows
@@ -89,11 +118,6 @@ class AdaptiveCamera:
     def rate(self) -> float:
         """Measurements per pixel of a large image, on average."""
         return self.mean_rows / self.geometry.stride**2
-
-    @property
-    def device(self) -> torch.device:
-        """Where it computes."""
-        return self.imager.device
 
     def describe(self) -> dict[str, Any]:
         """Return how it decides, ready for JSON."""
@@ -133,14 +157,6 @@ class AdaptiveCamera:
             self._captured(values, plane, known, depth)
             for values, plane in zip(y.values, planes, strict=True)
         ]
-
-    def measure(self, x: Tensor) -> Tensor:
-        """Sense raw pixels (N, H, W) with all rows."""
-        return self.imager.measure(x)
-
-    def reconstruct_batch(self, y: Tensor, size: tuple[int, int] | None = None) -> Tensor:
-        """Reconstruct from all rows."""
-        return self.imager.reconstruct_batch(y, size)
 
     def _captured(
         self, values: NDArray[np.integer], image: ImageArray, readout: Readout, depth: int

@@ -10,8 +10,6 @@ import math
 from typing import Any, Literal
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from tersense.errors import TersenseError
 from tersense.evaluation.protocols import Captured
@@ -20,9 +18,8 @@ from tersense.io.images import ImageArray
 from tersense.measurements.color import brightness, to_differences
 from tersense.measurements.measurements import Measurements
 from tersense.measurements.readout import MOST_BITS, Readout
-from tersense.models.adaptive import AdaptiveCamera
+from tersense.models.adaptive import AdaptiveCamera, ImagerCamera
 from tersense.models.imager import Imager
-from tersense.sensing.geometry import Geometry
 from tersense.sensing.patterns import rows_for_rate
 
 BitsMode = Literal["encoder", "open", "closed", "even"]
@@ -40,7 +37,7 @@ _TRIES = 9  # qualities tried for a size: one of 2⁹
 _CLOSED_TRIES = 3
 
 
-class BitsCamera:
+class BitsCamera(ImagerCamera):
     """Choose step, rate and counts for a size of files or for a quality.
 
     Args:
@@ -79,31 +76,6 @@ class BitsCamera:
         self.mode: BitsMode = mode or usual
         self.rounds = rounds
 
-    @property
-    def name(self) -> str:
-        """What it is called."""
-        return self.imager.name
-
-    @property
-    def geometry(self) -> Geometry:
-        """Window and stride."""
-        return self.imager.geometry
-
-    @property
-    def rows(self) -> int:
-        """The most measurements per window."""
-        return self.imager.rows
-
-    @property
-    def rate(self) -> float:
-        """The most measurements per pixel of a large image."""
-        return self.imager.rate
-
-    @property
-    def device(self) -> torch.device:
-        """Where it computes."""
-        return self.imager.device
-
     def describe(self) -> dict[str, Any]:
         """Return how it decides, ready for JSON."""
         return {"mode": self.mode, "bpp": self.bpp, "quality": self.quality}
@@ -123,14 +95,6 @@ class BitsCamera:
         """Sense and reconstruct one image; the bits are those of its file."""
         y = self.sense(image, readout, depth)
         return Captured(self.imager.estimate(y), y.taken, 8 * self._size(y))
-
-    def measure(self, x: Tensor) -> Tensor:
-        """Sense raw pixels (N, H, W) with all rows."""
-        return self.imager.measure(x)
-
-    def reconstruct_batch(self, y: Tensor, size: tuple[int, int] | None = None) -> Tensor:
-        """Reconstruct from all rows."""
-        return self.imager.reconstruct_batch(y, size)
 
     def _limit(self, image: ImageArray) -> int:
         assert self.bpp is not None

@@ -101,7 +101,7 @@ def _read(content: bytes, max_pixels: int) -> tuple[Header, int, bytes]:
 
 
 def _shorten(header: Header) -> dict[str, Any]:
-    """Return what a header says beyond the usual, whole numbers as such."""
+    """Return the fields of a header that differ from their defaults, whole numbers as integers."""
     usual = {"bits": 0, "step": 1.0, "noise": 0.0, "seed": 0, "mode": "L"}
     kept = {key: value for key, value in header.to_dict().items() if value != usual.get(key)}
     kept.pop("version")
@@ -112,7 +112,7 @@ def _shorten(header: Header) -> dict[str, Any]:
 
 
 def _lengthen(words: dict[str, Any]) -> dict[str, Any]:
-    """Return what a header says, the usual included; what is no number stays as it is."""
+    """Return the fields of a header with their defaults, real numbers as floats."""
     real: dict[str, Any] = {key: float(words[key]) for key in _REAL if type(words.get(key)) is int}
     if isinstance(words.get("steps"), list):
         real["steps"] = [float(s) if type(s) is int else s for s in words["steps"]]
