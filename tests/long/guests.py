@@ -54,27 +54,36 @@ class Page:
         for function, given in (
             ("take", [upload]),
             ("offer", [request.family, request.rate]),
+            ("show", [upload, None, request.family, request.rate, "exact", "none", 3]),
         ):
-            answer = self.run(function, given, session)
-            if answer.status_code != 200:
-                return [], answer.json()["error"]
-        given = [upload, None, request.family, request.rate, "exact", "none", 3]
-        self.join(given, session).raise_for_status()
+            shown, refusal = self.ask(function, given, session)
+            if refusal:
+                break
+        return shown, refusal
+
+    def ask(
+        self, function: str, given: list[Any], session: str, event: Any = None
+    ) -> tuple[list[Any], str]:
+        """Get in line and wait for what comes back, or why nothing does."""
+        self.join(function, given, session, event).raise_for_status()
         output = self._wait(session)
         return output.get("data", []), output.get("error") or ""
 
-    def run(
+    def join(
         self, function: str, given: list[Any], session: str, event: Any = None
     ) -> httpx.Response:
-        """Ask for one of the quick functions, or what else may be asked for in that way."""
-        asked = {"fn_index": self.functions[function], "data": given, "session_hash": session,
-                 "event_data": event}  # fmt: skip
-        return self._http.post("/run/predict", json=asked)
-
-    def join(self, given: list[Any], session: str) -> httpx.Response:
         """Get in line."""
-        asked = {"fn_index": self.functions["show_2"], "data": given, "session_hash": session}
-        return self._http.post("/queue/join", json=asked)
+        return self._http.post("/queue/join", json=self._request(function, given, session, event))
+
+    def run(self, function: str, given: list[Any], session: str) -> httpx.Response:
+        """Ask for an answer at once."""
+        return self._http.post("/run/predict", json=self._request(function, given, session))
+
+    def _request(
+        self, function: str, given: list[Any], session: str, event: Any = None
+    ) -> dict[str, Any]:
+        return {"fn_index": self.functions[function], "data": given, "session_hash": session,
+                "event_data": event}  # fmt: skip
 
     def _wait(self, session: str) -> dict[str, Any]:
         output: dict[str, Any] = {}

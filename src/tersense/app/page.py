@@ -5,6 +5,7 @@ import html
 import io
 import json
 import os
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,7 @@ def build_page(studio: Studio) -> gr.Blocks:
     rates, rate = studio.rates(family, "")
     with gr.Blocks(title="tersense", analytics_enabled=False) as page:
         picked = gr.State(str(SAMPLES[0]))
+        wish = gr.State("")  # what the page prepares for first has another value then
         gr.HTML(INTRODUCTION, padding=False)
         with gr.Row(equal_height=False):
             with gr.Column(scale=2, min_width=280):
@@ -181,20 +183,12 @@ def build_page(studio: Studio) -> gr.Blocks:
         def show(upload: str | None, picked: str, *choices: Any) -> tuple[Any, ...]:
             return _show(studio, upload or picked, *choices)
 
-        # The latest wish counts: whoever changes the rate twice need not wait for the first.
-        work: dict[str, Any] = {
-            "fn": show, "inputs": [upload, picked, model, share, bits, noise, rounds],
-            "outputs": shown,
-            "concurrency_limit": AT_ONCE, "concurrency_id": "camera", "show_progress_on": [again],
-            "trigger_mode": "always_last", "api_visibility": "private",
-        }  # fmt: skip
-
-        def pick(event: gr.EventData) -> tuple[str, None]:
+        def pick(event: gr.EventData) -> tuple[str, None, str]:
             told = event._data if isinstance(event._data, dict) else {}
-            return _pick(told.get("index")), None
+            return _pick(told.get("index")), None, uuid.uuid4().hex
 
-        def take(upload: str) -> Any:
-            return gr.Gallery(selected_index=None)
+        def take(upload: str) -> tuple[Any, str]:
+            return gr.Gallery(selected_index=None), uuid.uuid4().hex
 
         # Not preprocessed: whoever changes the model twice in a moment sends a rate of the first
         # when the second is there already, which gradio would refuse.
@@ -206,30 +200,34 @@ def build_page(studio: Studio) -> gr.Blocks:
             decides = studio.decides(family)
             return (
                 gr.Radio(rates, value=rate), gr.Dropdown(info=info),
-                gr.Column(visible=decides), gr.HTML(visible=not decides),
+                gr.Column(visible=decides), gr.HTML(visible=not decides), family,
             )  # fmt: skip
 
-        quick: dict[str, Any] = {"queue": False, "show_progress": "hidden",
-                                 "api_visibility": "private"}  # fmt: skip
-        clear: dict[str, Any] = {"fn": None, "js": _CLEAR, "outputs": shown, **quick}
+        clear: dict[str, Any] = {"fn": None, "js": _CLEAR, "outputs": shown, "queue": False}
         started.clear(**clear)
-        works = {
-            page.load: page.load(**work),
-            gallery.select: gallery.select(pick, None, [picked, upload], **quick).then(**work),
-            upload.upload: upload.upload(take, upload, gallery, **quick).success(**work),
-            model.input: model.input(
-                offer, [model, share], [share, model, able, unable], preprocess=False, **quick
-            ).then(**work),
-            share.input: share.input(**work),
-            bits.input: bits.input(**work),
-            noise.input: noise.input(**work),
-            rounds.input: rounds.input(**work),
-        }
-        for wish, done in works.items():
-            done.failure(**clear)
-            done.success(None, js=_OFFER, outputs=[tsm, png], **quick)
-            # What an earlier wish gives later must not take the place of what this one gave.
-            wish(None, cancels=[other for other in works.values() if other is not done])
+        # In line, as gradio does not tell the page of a new wish otherwise; but nobody waits there.
+        quick: dict[str, Any] = {"concurrency_limit": None, "show_progress": "hidden",
+                                 "api_visibility": "private"}  # fmt: skip
+        for prepared in (
+            gallery.select(pick, None, [picked, upload, wish], trigger_mode="multiple", **quick),
+            upload.upload(take, upload, [gallery, wish], **quick),
+            model.input(
+                offer, [model, share], [share, model, able, unable, wish], preprocess=False,
+                trigger_mode="always_last", **quick,
+            ),
+        ):  # fmt: skip
+            prepared.failure(**clear)
+        # One event for all wishes, which gradio sends again when the answer is there and something
+        # was changed meanwhile: the latest wish is answered last. Canceling the earlier one instead
+        # would lose both, as gradio 6 hangs up on all that a page waits for.
+        done = gr.on(
+            [page.load, wish.change, share.input, bits.input, noise.input, rounds.input], show,
+            [upload, picked, model, share, bits, noise, rounds], shown,
+            concurrency_limit=AT_ONCE, show_progress_on=[again], trigger_mode="always_last",
+            api_visibility="private",
+        )  # fmt: skip
+        done.failure(**clear)
+        done.success(None, js=_OFFER, outputs=[tsm, png], queue=False)
     # Closed: otherwise a plain request would have its image worked on outside of the line.
     page.queue(default_concurrency_limit=AT_ONCE, max_size=_MAX_WAITING, api_open=False)
     built: gr.Blocks = page
