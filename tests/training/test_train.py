@@ -370,6 +370,20 @@ def test_weights_beyond_repair_are_not_saved(tmp_path):
     assert not (tmp_path / "run/checkpoint.safetensors").exists()
 
 
+def test_measurements_are_exact_in_half_precision_too(tmp_path, monkeypatch):
+    network = JointNetwork(unrolled_config(tmp_path), 120.0, 60.0)
+    seen = []
+    monkeypatch.setattr(network.reconstructor, "forward", lambda y, *_: seen.append(y) or y.sum())
+    monkeypatch.setattr(network, "loss", lambda x, estimate: estimate)
+    crops = torch.from_numpy(data.camera()[None, 100:132, 100:132])
+    with torch.autocast("cpu", torch.bfloat16):
+        network(crops)
+    phi, _ = network.sensor()
+    kernel = phi.double().detach()[:, None]
+    exact = torch.nn.functional.conv2d((crops[:, None].double() - 120) / 60, kernel, stride=8)
+    torch.testing.assert_close(seen[0].double(), exact, rtol=0, atol=1e-4)
+
+
 def test_frozen_patterns_stay_while_the_network_learns(tmp_path):
     early = train(small_config(tmp_path / "early", train__epochs=1)).phi
     camera = train(small_config(tmp_path / "run", train__epochs=3, train__freeze_epochs=1))
