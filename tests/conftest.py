@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -20,6 +21,12 @@ from tersense.sensing.patterns import Patterns
 # Small tensors gain nothing from more threads and lose much on a busy machine.
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the processes that tests start
 torch.set_num_threads(1)
+
+# What a shell starts in the background ignores these, and so would the programs that tests start
+# and interrupt.
+for number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, signal.SIG_DFL)
 
 # A busy machine is no failure.
 settings.register_profile("untimed", deadline=None)
