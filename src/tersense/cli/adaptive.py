@@ -17,8 +17,9 @@ SensorModeOption = Annotated[
     typer.Option(
         "--adaptive",
         metavar="MODE",
-        help="Measure where it pays. closed: in rounds, the network looks at each; open: the "
-        "sensor decides at half of the budget; encoder: of all sums, it keeps those that matter.",
+        help="Measure more where it pays. closed: in rounds, the network decides after each; open: "
+        "the sensor decides after half of the budget; encoder: it computes all sums "
+        "and keeps those that matter.",
     ),
 ]
 ModeOption = Annotated[

@@ -25,7 +25,11 @@ BppOption = Annotated[
 QualityOption = Annotated[
     float | None,
     typer.Option(
-        "--quality", metavar="Q", min=1, max=100, help="The same by quality, from 1 to 100."
+        "--quality",
+        metavar="Q",
+        min=1,
+        max=100,
+        help="Instead of --bpp, from 1 to 100: the same quantization step in every image.",
     ),
 ]
 

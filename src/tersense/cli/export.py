@@ -32,7 +32,7 @@ StepOption = Annotated[
     typer.Option(
         "--step",
         metavar="N",
-        help="What one unit of a code stands for. Default: the least that clips nothing.",
+        help="Quantization step. Default: the smallest that clips nothing.",
     ),
 ]
 StepsOption = Annotated[

@@ -184,7 +184,7 @@ def reconstruct(
     precision: PrecisionOption = "float32",
     force: ForceOption = False,
 ) -> None:
-    """Give images back from their measurements.
+    """Reconstruct images from their measurements.
 
     Example: tersense reconstruct photo.tsm -o photo.png
 

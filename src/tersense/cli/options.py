@@ -101,13 +101,15 @@ FullScaleOption = Annotated[
     typer.Option(
         "--full-scale",
         metavar="X",
-        help="What the bits reach to: a number; max, the most that any pattern can give; P%, so "
-        "many of each pattern's |y| in the image; or auto, their largest.",
+        help="Range of the codes: a number; max, the largest |y| that any pattern can give; P%, "
+        "this percentile of each pattern's |y| in the image; or auto, its largest |y|.",
     ),
 ]
 NoiseOption = Annotated[
     float,
-    typer.Option("--noise", metavar="SIGMA", help="Model a noisy sensor; in pixel values."),
+    typer.Option(
+        "--noise", metavar="SIGMA", help="Standard deviation of Gaussian noise, in pixel values."
+    ),
 ]
 PhotonsOption = Annotated[
     float,
@@ -125,8 +127,7 @@ CountsOption = Annotated[
     typer.Option(
         "--counts",
         metavar="COUNTS.npy",
-        help="Measure each window with so many of the first patterns: integers, windows down × "
-        "across.",
+        help="How many of the first patterns measure each window: integers, windows down × across.",
     ),
 ]
 ImportanceOption = Annotated[
@@ -134,8 +135,8 @@ ImportanceOption = Annotated[
     typer.Option(
         "--importance",
         metavar="WEIGHTS.png",
-        help="Share the measurements of --rate out to the windows: the brighter this image of the "
-        "same size, the more.",
+        help="Distribute the measurements of --rate over the windows by the brightness of this "
+        "image of the same size.",
     ),
 ]
 

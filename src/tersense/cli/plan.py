@@ -57,8 +57,8 @@ def plan(
 ) -> None:
     """Capture with a real camera in rounds: write the frames of the next, take its values in.
 
-    A capture begins with a --size, or with measurements that are there. What is said then holds for
-    all rounds; a folder remembers it. The last folder holds measured.tsm for `reconstruct`.
+    A capture begins with a --size, or with existing measurements. The options given then hold for
+    all rounds and are kept in the folder. The last folder holds measured.tsm for `reconstruct`.
 
     Example: tersense plan --size 256x256 -m flex --rate 0.1 --rounds 3 -o round-1
 

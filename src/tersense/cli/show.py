@@ -113,7 +113,7 @@ def serve(
 ) -> None:
     """Show a web page: pick or upload an image, sense it, see what comes back.
 
-    Only this machine can open the page, and the page asks no other machine for anything. With
+    Only this machine can open the page, and the page contacts no other host. With
     --host 0.0.0.0 others reach it by any address of this machine, and by its host name.
 
     Example: tersense app --port 8000

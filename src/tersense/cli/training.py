@@ -27,8 +27,8 @@ def train(
 ) -> None:
     """Train patterns and reconstructor together.
 
-    Ctrl-C and SIGTERM stop it in good order, after a last checkpoint; the exit code is then 130 or
-    143, and --resume goes on. So it does after a kill or a power failure, to the same weights.
+    Ctrl-C and SIGTERM stop it cleanly, after a last checkpoint, with exit code 130 or 143. --resume
+    continues, also after a kill or a power failure, and ends with the same weights.
 
     Example: tersense train configs/paper.toml --set data.train=photos --set train.epochs=10
     """
@@ -109,7 +109,7 @@ def reproduce(
 ) -> None:
     """Train and measure what a table of the paper shows, and put the paper's figures beside it.
 
-    What is done already is not done again; an interrupted training goes on. `readouts` trains
+    Finished experiments are not repeated; interrupted training runs are resumed. `readouts` trains
     nothing: it measures models under noise and few bits, beside linear estimates with the same
     patterns. `adaptive` trains nothing either: it compares ways to spend the same measurements.
     `bits` puts files of measurements beside JPEG, JPEG 2000, WebP and AVIF files of the same size.
