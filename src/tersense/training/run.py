@@ -133,8 +133,12 @@ class Run:
         """Return where the model comes from, without the paths of this machine."""
         recipe = asdict(self.config)
         data = recipe.pop("data") | {"cache": ""}
-        for table, keys in ((recipe["sensing"], ["patterns"]), (recipe["train"], ["out", "start"]),
-                            (data, ["train", "validation"])):  # fmt: skip
+        for table, keys in (
+            (recipe["sensing"], ["patterns"]),
+            (recipe["train"], ["out", "start"]),
+            (recipe["teacher"], ["model"]),
+            (data, ["train", "validation"]),
+        ):
             for key in keys:
                 table[key] = Path(table[key]).name
         return {
