@@ -184,7 +184,7 @@ class AllocationConfig:
 
 @dataclass(frozen=True)
 class TeacherConfig:
-    """A larger network that the reconstructor learns from; see `distillation`.
+    """A larger network that the reconstructor learns from (distillation).
 
     Args:
         model: Name or path of a trained model; empty for none. Its camera is taken over and does
