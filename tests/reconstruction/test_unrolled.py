@@ -1,6 +1,7 @@
 """The unrolled reconstructor: any camera, any size, gradients, tiles, rates."""
 
 import functools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,10 +18,11 @@ from tersense.sensing.geometry import Geometry
 from tersense.sensing.operator import SensingOperator
 from tersense.sensing.patterns import nested_order, random_patterns
 from tersense.sensing.ternary import TernarySensor
-from tersense.training.config import build_config
+from tersense.training.config import build_config, read_config
 from tersense.training.network import JointNetwork
 from tersense.training.network import _some_first_rows as some_first_rows
 
+CONFIGS = Path(__file__).parents[2] / "configs"
 SMALL = UnrolledOptions(phases=2, channels=8)
 
 
@@ -88,6 +90,17 @@ def test_the_network_is_as_small_as_promised():
             network(y, operator, (64, 64))
     assert counter.get_total_flops() / 2 / 64**2 <= 450_000
     assert sum(w.numel() for w in network.parameters()) <= 4_000_000
+
+
+def test_the_network_for_small_computers_is_as_small_as_promised():
+    """Of the network alone: the data step's additions depend on the rate, and are few."""
+    config = read_config(CONFIGS / "fast.toml")
+    options = {key: value for key, value in config.reconstructor.items() if key != "name"}
+    operator = camera(8, 8, 1)
+    network = UnrolledReconstructor(operator.geometry, 1, UnrolledOptions(**options)).eval()
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        network(torch.zeros(1, 1, 8, 8), operator, (64, 64))
+    assert 30_000 <= counter.get_total_flops() / 2 / 64**2 <= 60_000
 
 
 def test_tiles_give_the_image_of_one_piece(monkeypatch):

@@ -328,17 +328,17 @@ def _taught_sensing(config: Config) -> SensingConfig:
     require_setting(
         sensing.scale == "alpha", "sensing.scale", sensing.scale, "alpha, that of teacher.model"
     )
-    universal, nested = (bool(ours.get(option)) for option in ("universal", "nested"))
+    universal = bool(ours.get("universal"))
     require_setting(
         universal == theirs.any_count, "reconstructor.universal", universal,
         f"{str(theirs.any_count).lower()}, as that of teacher.model = {config.teacher.model}",
     )  # fmt: skip
     require_setting(
-        theirs.any_rate or not nested, "reconstructor.nested", nested,
-        f"false: teacher.model = {config.teacher.model} knows one rate only",
+        not ours.get("nested"), "reconstructor.nested", True,
+        "false where there is a teacher; one model for all rates is universal",
     )  # fmt: skip
     require_setting(
-        not (universal or nested) or ours["lowest_rate"] >= theirs.lowest_rate,
+        not universal or ours["lowest_rate"] >= theirs.lowest_rate,
         "reconstructor.lowest_rate", ours.get("lowest_rate"),
         f"at least {theirs.lowest_rate:g}, that of teacher.model = {config.teacher.model}",
     )  # fmt: skip

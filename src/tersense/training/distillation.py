@@ -56,8 +56,11 @@ class Distillation(nn.Module):
             measured: What a reconstructor is given: y, the camera, the size, errors and counts.
         """
         estimate, features = self._look(student, measured)
+        # The same camera, but the teacher's own object: it finds the inverse for it only once.
+        y, _, size, deviation, counts = measured
         with torch.no_grad():
-            target, wanted = self._look(self.teacher.reconstructor, measured)
+            known = y, self.teacher.operator, size, deviation, counts
+            target, wanted = self._look(self.teacher.reconstructor, known)
         share = self.settings.share
         loss = (1 - share) * self.distance(x, estimate) + share * self.distance(target, estimate)
         if features is not None and wanted is not None:
