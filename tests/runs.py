@@ -55,6 +55,7 @@ def unrolled_config(out, **changes):
         "reconstructor": {},
         "readout": {},
         "allocation": {},
+        "teacher": {},
         "data": {"train": "package:skimage/data", "fresh": True, "augment": True},
         "train": {},
     }

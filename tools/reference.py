@@ -374,6 +374,7 @@ def describe_settings() -> str:
         DataConfig,
         ReadoutConfig,
         SensingConfig,
+        TeacherConfig,
         TrainConfig,
     )
 
@@ -390,6 +391,7 @@ def describe_settings() -> str:
     parts.append("Reconstructors of your own bring their own: [how](reconstructor.md).")
     parts += ["## readout", *_section(ReadoutConfig), "## data", *_section(DataConfig)]
     parts += ["## train", *_section(TrainConfig), "## allocation", *_section(AllocationConfig)]
+    parts += ["## teacher", *_section(TeacherConfig)]
     return "\n\n".join(parts) + "\n"
 
 

@@ -1,6 +1,7 @@
 """The unrolled reconstructor: any camera, any size, gradients, tiles, rates."""
 
 import functools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,10 +18,11 @@ from tersense.sensing.geometry import Geometry
 from tersense.sensing.operator import SensingOperator
 from tersense.sensing.patterns import nested_order, random_patterns
 from tersense.sensing.ternary import TernarySensor
-from tersense.training.config import build_config
+from tersense.training.config import build_config, read_config
 from tersense.training.network import JointNetwork
 from tersense.training.network import _some_first_rows as some_first_rows
 
+CONFIGS = Path(__file__).parents[2] / "configs"
 SMALL = UnrolledOptions(phases=2, channels=8)
 
 
@@ -90,6 +92,17 @@ def test_the_network_is_as_small_as_promised():
     assert sum(w.numel() for w in network.parameters()) <= 4_000_000
 
 
+def test_the_network_for_small_computers_is_as_small_as_promised():
+    """Of the network alone: the data step's additions depend on the rate, and are few."""
+    config = read_config(CONFIGS / "fast.toml")
+    options = {key: value for key, value in config.reconstructor.items() if key != "name"}
+    operator = camera(8, 8, 1)
+    network = UnrolledReconstructor(operator.geometry, 1, UnrolledOptions(**options)).eval()
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        network(torch.zeros(1, 1, 8, 8), operator, (64, 64))
+    assert 30_000 <= counter.get_total_flops() / 2 / 64**2 <= 60_000
+
+
 def test_tiles_give_the_image_of_one_piece(monkeypatch):
     imager = tersense.load("block-r25")
     image = data.camera()[:320, :288]
@@ -109,6 +122,14 @@ def test_bfloat16_is_close_to_float32():
     assert 0 < np.abs(full - half).mean() < 0.5
     with pytest.raises(TersenseError, match="no precision is called 'int4'"):
         tersense.load("block-r25", precision="int4")
+
+
+@pytest.mark.parametrize(("able", "precision"), [(True, "bfloat16"), (False, "float32")])
+def test_precision_follows_the_processor_where_it_may(monkeypatch, able, precision):
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: able)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    assert tersense.load("block-r10", precision="auto").precision == precision
+    assert tersense.load("block-r10").precision == "float32"
 
 
 def test_a_nested_camera_works_at_lower_rates_and_others_do_not():

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tersense.measurements.readout import Readout
     from tersense.models.imager import Imager
 
-Precision = Literal["float32", "bfloat16"]
+Precision = Literal["float32", "bfloat16", "auto"]
 
 
 def complete_model(incomplete: str) -> list[str]:
@@ -90,7 +90,9 @@ DeviceOption = Annotated[
 ]
 PrecisionOption = Annotated[
     Precision,
-    typer.Option("--precision", metavar="TYPE", help="float32, or bfloat16 where it is fast."),
+    typer.Option(
+        "--precision", metavar="TYPE", help="float32, bfloat16, or auto: bfloat16 where it is fast."
+    ),
 ]
 BitsOption = Annotated[
     int | None,

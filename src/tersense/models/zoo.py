@@ -12,12 +12,12 @@ from tersense.measurements.measurements import FindPatterns, Measurements
 from tersense.measurements.tsm import MAX_PIXELS
 from tersense.models.files import read_model, read_phi
 from tersense.models.imager import Imager
-from tersense.runtime.device import choose_device
+from tersense.runtime.device import choose_device, is_fast_at_bfloat16
 from tersense.sensing.patterns import SUFFIXES, Patterns, read_patterns
 
 WEIGHTS = Path(__file__).parent / "weights"
 ALIASES = {"default": "lapped-r25"}
-PRECISIONS = ("float32", "bfloat16")
+PRECISIONS = ("float32", "bfloat16", "auto")
 
 
 def names() -> list[str]:
@@ -38,12 +38,14 @@ def load(
             a training run, or a `.npy` or `.mat` file of patterns (see `sensing.patterns`): these
             have no network yet, and are reconstructed by the best linear estimate.
         device: Where the imager will compute: auto, cpu, cuda, or a `torch.device`.
-        precision: float32, or bfloat16 where the machine is fast at it.
+        precision: float32, bfloat16, or auto: bfloat16 where the processor has instructions for it.
         stride: S of your own patterns; B where not given. A model has its own.
     """
     if precision not in PRECISIONS:
-        raise TersenseError(f"no precision is called {precision!r}; use {' or '.join(PRECISIONS)}")
+        raise TersenseError(f"no precision is called {precision!r}; use {', '.join(PRECISIONS)}")
     device = choose_device(device)
+    if precision == "auto":
+        precision = "bfloat16" if is_fast_at_bfloat16(device) else "float32"
     name = ALIASES.get(str(name_or_path), str(name_or_path))
     if Path(name).suffix.lower() in SUFFIXES:
         imager = Imager.untrained(read_patterns(name, stride), name=Path(name).stem, device=device)

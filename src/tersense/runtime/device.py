@@ -35,6 +35,15 @@ def choose_device(wanted: "str | torch.device") -> "torch.device":
     return torch.device(wanted)
 
 
+def is_fast_at_bfloat16(device: "torch.device") -> bool:
+    """Tell whether the processor has instructions for it; without, it is slower than float32."""
+    import torch
+
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+
+
 @contextlib.contextmanager
 def full_precision() -> Iterator[None]:
     """Let no GPU multiply in TF32, whose 11 bits drown small differences of large sums."""

@@ -17,17 +17,20 @@ class FixedSensor(nn.Module):
     Args:
         patterns: Φ and its stride.
         learned_scale: Whether the scale of each pattern is trained with the reconstructor.
+        scale: (m,), that of a trained camera; lengths of 1 where not given.
     """
 
     theta: Tensor
 
-    def __init__(self, patterns: Patterns, learned_scale: bool = False) -> None:
+    def __init__(
+        self, patterns: Patterns, learned_scale: bool = False, scale: Tensor | None = None
+    ) -> None:
         super().__init__()
         self.window, self.stride = patterns.window, patterns.stride
         phi = torch.from_numpy(patterns.phi.astype(np.float32)).flatten(1)
         self.register_buffer("theta", phi)
         # Rows of length 1: measurements of all patterns then reach the network equally strong.
-        scale = 1 / phi.norm(dim=1)
+        scale = 1 / phi.norm(dim=1) if scale is None else scale.clone()
         self.scale = nn.Parameter(scale, requires_grad=learned_scale)
 
     def forward(self) -> tuple[Tensor, Tensor]:

@@ -13,6 +13,7 @@ from tersense.errors import TersenseError, one_line
 from tersense.io.files import read_text
 from tersense.io.schema import above, at_least, at_most, below, build, refuse_unknown, toml_table
 from tersense.io.schema import require as require_setting
+from tersense.models.zoo import load
 from tersense.reconstruction.base import find_reconstructor
 from tersense.sensing.patterns import read_patterns, rows_for_rate
 from tersense.sensing.ternary import Selection
@@ -182,6 +183,24 @@ class AllocationConfig:
 
 
 @dataclass(frozen=True)
+class TeacherConfig:
+    """A larger network that the reconstructor learns from (distillation).
+
+    Args:
+        model: Name or path of a trained model; empty for none. Its camera is taken over and does
+            not change: Φ, and with it window, stride, rate and density.
+        share: Of the loss, the part that is the distance to the teacher's reconstruction instead of
+            that to the image.
+        features: Weight of the distance to the teacher's last feature maps, where both networks are
+            unrolled; 0 for none.
+    """
+
+    model: str = ""
+    share: Annotated[float, at_least(0), at_most(1)] = 0.5
+    features: Annotated[float, at_least(0)] = 0.0
+
+
+@dataclass(frozen=True)
 class Config:
     """All settings of a training run; `reconstructor` holds its `name` and its own options."""
 
@@ -191,6 +210,7 @@ class Config:
     data: DataConfig = field(default_factory=DataConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     allocation: AllocationConfig = field(default_factory=AllocationConfig)
+    teacher: TeacherConfig = field(default_factory=TeacherConfig)
 
 
 def read_config(path: str | Path, changes: list[str] | None = None) -> Config:
@@ -218,6 +238,7 @@ def build_config(tables: dict[str, Any]) -> Config:
         data=build("data", DataConfig, tables.get("data", {})),
         train=build("train", TrainConfig, tables.get("train", {})),
         allocation=build("allocation", AllocationConfig, tables.get("allocation", {})),
+        teacher=build("teacher", TeacherConfig, tables.get("teacher", {})),
     )
     require_setting(
         not config.readout.share or config.reconstructor.get("universal", False),
@@ -237,6 +258,8 @@ def build_config(tables: dict[str, Any]) -> Config:
         config.readout.lowest <= config.readout.highest, "readout.lowest", config.readout.lowest,
         f"at most readout.highest = {config.readout.highest:g}",
     )  # fmt: skip
+    if config.teacher.model:
+        return replace(config, sensing=_taught_sensing(config))
     return replace(config, sensing=_check_sensing(config.sensing))
 
 
@@ -292,3 +315,37 @@ def _check_sensing(sensing: SensingConfig) -> SensingConfig:
     )  # fmt: skip
     rows = rows_for_rate(sensing.rate, sensing.stride)
     return replace(sensing, rate=rows / sensing.stride**2)
+
+
+def _taught_sensing(config: Config) -> SensingConfig:
+    """Return the teacher's camera; refuse a teacher that cannot do what its student learns."""
+    teacher, ours = load(config.teacher.model), config.reconstructor
+    sensing, theirs = config.sensing, teacher.reconstructor
+    require_setting(
+        sensing.kind in ("ternary", "fixed") and not sensing.patterns, "sensing.kind",
+        sensing.patterns or sensing.kind, "that of teacher.model, without sensing.patterns",
+    )  # fmt: skip
+    require_setting(
+        sensing.scale == "alpha", "sensing.scale", sensing.scale, "alpha, that of teacher.model"
+    )
+    universal = bool(ours.get("universal"))
+    require_setting(
+        universal == theirs.any_count, "reconstructor.universal", universal,
+        f"{str(theirs.any_count).lower()}, as that of teacher.model = {config.teacher.model}",
+    )  # fmt: skip
+    require_setting(
+        not ours.get("nested"), "reconstructor.nested", True,
+        "false where there is a teacher; one model for all rates is universal",
+    )  # fmt: skip
+    require_setting(
+        not universal or ours["lowest_rate"] >= theirs.lowest_rate,
+        "reconstructor.lowest_rate", ours.get("lowest_rate"),
+        f"at least {theirs.lowest_rate:g}, that of teacher.model = {config.teacher.model}",
+    )  # fmt: skip
+    require_setting(
+        not config.teacher.features or ours["name"] == theirs.registered_name == "unrolled",
+        "teacher.features", config.teacher.features, "0 unless both networks are unrolled",
+    )  # fmt: skip
+    own = teacher.patterns
+    return replace(sensing, kind="fixed", window=own.window, stride=own.stride, rate=own.rate,
+                   density=own.density)  # fmt: skip

@@ -2,7 +2,8 @@
 
 pixels ──normalize──▶ x ──Φ──▶ y ──reconstructor──▶ x̂ ──▶ loss
 
-The paper's loss is the mean over crops of ‖x − x̂‖²; `losses` has others.
+The paper's loss is the mean over crops of ‖x − x̂‖²; `losses` has others, and `distillation` those
+that know a teacher.
 """
 
 from typing import Any
@@ -20,6 +21,7 @@ from tersense.sensing.patterns import nested_order, read_patterns
 from tersense.sensing.sensors import DenseSensor, FixedSensor
 from tersense.sensing.ternary import TernarySensor
 from tersense.training.config import Config, SensingConfig
+from tersense.training.distillation import Distillation
 from tersense.training.draws import draw_counts, draw_errors
 from tersense.training.losses import LOSSES, l2_penalty
 
@@ -31,14 +33,21 @@ class JointNetwork(nn.Module):
         config: Settings of the sensor and the reconstructor.
         mean: μ of the training pixels.
         std: σ of the training pixels.
+        teacher: Whom the reconstructor learns from, where `config.teacher` names one.
     """
 
-    def __init__(self, config: Config, mean: float, std: float) -> None:
+    def __init__(
+        self, config: Config, mean: float, std: float, teacher: Imager | None = None
+    ) -> None:
         super().__init__()
         sensing = config.sensing
         self.normalization = Normalization(mean, std)
         self.l2, self.loss = config.train.l2, LOSSES[config.train.loss]
-        self.sensor = _build_sensor(sensing)
+        if teacher is None:
+            self.sensor = _build_sensor(sensing)
+        else:
+            self.normalization = teacher.camera.normalization
+            self.sensor = FixedSensor(teacher.patterns, scale=teacher.operator.alpha)
         options = dict(config.reconstructor)
         self.reconstructor = build_reconstructor(
             options.pop("name"),
@@ -46,6 +55,9 @@ class JointNetwork(nn.Module):
             Geometry(sensing.window, sensing.stride),
             len(self.sensor.theta),
         )
+        self.distillation: Distillation | None = None
+        if teacher is not None:
+            self.distillation = Distillation(config.teacher, teacher, self.reconstructor, self.loss)
         self.readout = config.readout
         m = len(self.sensor.theta)
         self.whitening: Tensor | None
@@ -68,8 +80,11 @@ class JointNetwork(nn.Module):
             if self.training and self.readout.share:
                 ones = operator.sense_ones((x.shape[-2], x.shape[-1]))
                 y, deviation = draw_errors(y, self.normalization, ones, self.readout)
-        estimate = self.reconstructor(y, operator, x.shape[-2:], deviation, counts)
-        loss = self.loss(x, estimate.float())
+        measured = y, operator, (x.shape[-2], x.shape[-1]), deviation, counts
+        if self.training and self.distillation is not None:
+            loss: Tensor = self.distillation(x, self.reconstructor, measured)
+        else:
+            loss = self.loss(x, self.reconstructor(*measured).float())
         if self.l2:
             loss = loss + self.l2 * l2_penalty(self.reconstructor)
         return loss

@@ -133,8 +133,12 @@ class Run:
         """Return where the model comes from, without the paths of this machine."""
         recipe = asdict(self.config)
         data = recipe.pop("data") | {"cache": ""}
-        for table, keys in ((recipe["sensing"], ["patterns"]), (recipe["train"], ["out", "start"]),
-                            (data, ["train", "validation"])):  # fmt: skip
+        for table, keys in (
+            (recipe["sensing"], ["patterns"]),
+            (recipe["train"], ["out", "start"]),
+            (recipe["teacher"], ["model"]),
+            (data, ["train", "validation"]),
+        ):
             for key in keys:
                 table[key] = Path(table[key]).name
         return {
@@ -165,7 +169,8 @@ def open_run(config: Config, resume: bool, watcher: Watcher) -> Run:
     distributed.first(lambda: folder.check(config, resume))  # before hours of packing, too
     run = distributed.together(lambda: Run(config, watcher))
     watcher.line(run.describe())
-    if config.train.freeze_epochs >= config.train.epochs:
+    learned = config.sensing.kind in ("ternary", "float")
+    if learned and config.train.freeze_epochs >= config.train.epochs:
         watcher.line(
             f"the patterns will not be frozen: train.freeze_epochs = {config.train.freeze_epochs} "
             f"is not below train.epochs = {config.train.epochs}"

@@ -28,7 +28,8 @@ class TrainingState:
         self.config, self.device = config, device
         train = config.train
         torch.manual_seed(train.seed)
-        self.network = JointNetwork(config, mean, std)
+        teacher = load(config.teacher.model, device) if config.teacher.model else None
+        self.network = JointNetwork(config, mean, std, teacher)
         distributed.share_statistics(self.network)
         if not any(w.requires_grad for w in self.network.reconstructor.parameters()):
             raise TersenseError(
@@ -47,8 +48,11 @@ class TrainingState:
 
     def _build_optimizer(self) -> torch.optim.Optimizer:
         learned = [w for w in self.network.sensor.parameters() if w.requires_grad]
+        ours = list(self.network.reconstructor.parameters())
+        if self.network.distillation is not None:
+            ours += self.network.distillation.parameters()
         groups: list[dict[str, Any]] = [
-            {"params": list(self.network.reconstructor.parameters()), "matrices": True},
+            {"params": ours, "matrices": True},
             {"params": learned, "lr": self.sensor_rate},
         ]
         kind = {"adam": torch.optim.Adam, "muon": Muon}[self.config.train.optimizer]
@@ -83,9 +87,9 @@ class TrainingState:
             return
         given = self.network.sensor.theta.clone()
         counters = read_checkpoint(path, self.network, self.optimizer)
-        if self.config.sensing.patterns and not torch.equal(given, self.network.sensor.theta):
+        fixed = self.config.teacher.model or self.config.sensing.patterns
+        if fixed and not torch.equal(given, self.network.sensor.theta):
             raise TersenseError(
-                f"{self.config.sensing.patterns} holds other patterns than when this run began; "
-                "start a new one"
+                f"{fixed} holds other patterns than when this run began; start a new one"
             )
         self.step, self.seconds = int(counters["step"]), float(counters["seconds"])

@@ -10,7 +10,7 @@ from torch import nn
 
 from tersense.experiments.bench.sensing import race, random_image
 from tersense.models.zoo import load
-from tersense.runtime.device import device_name, keep_freed_memory
+from tersense.runtime.device import device_name, is_fast_at_bfloat16, keep_freed_memory
 from tersense.runtime.progress import Track, quietly
 
 SIDES = (256, 512, 1024, 2048, 4096)
@@ -76,7 +76,7 @@ def _reconstruction_case(
         wait_for(device)
 
     runs = {"float32": lambda: reconstruct("float32"), "yardstick": convolve}
-    if _is_fast_at_bfloat16(device):
+    if is_fast_at_bfloat16(device):
         runs["bfloat16"] = lambda: reconstruct("bfloat16")
     times = race(runs, seconds, fewest=2 if side > 1024 else 5)
     return {
@@ -88,13 +88,6 @@ def _reconstruction_case(
         "nanoseconds_a_pixel": times["float32"] / side**2 * 1e9,
         "peak_bytes": peak,
     }
-
-
-def _is_fast_at_bfloat16(device: torch.device) -> bool:
-    """Tell whether the processor has instructions for it; without, it is slower than float32."""
-    if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
 def _yardstick(device: torch.device) -> tuple[nn.Conv2d, torch.Tensor]:
