@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tersense.errors import TersenseError, install_hint
 from tersense.experiments.curves import PAPER, Curve, read_training, table_curves
 from tersense.experiments.tables import OVERLAPPING, OWN
+from tersense.experiments.zoo_report import panels
 from tersense.io.files import written_whole
 from tersense.io.marks import plot_mark
 from tersense.sensing.patterns import Patterns
@@ -199,6 +200,34 @@ def plot_bits(result: dict[str, Any], path: Path) -> None:
             axis.grid(alpha=0.3)
             _use_readable_log(axis.xaxis)
         axes[0].legend(fontsize=8)
+    _save(figure, path)
+
+
+def plot_zoo(result: dict[str, Any], path: Path) -> None:
+    """Draw the result of `run_zoo`: PSNR on its first set against seconds, a panel a device."""
+    drawn = panels(result)
+    figure = _figure(8 * len(drawn), 5.2)
+    axes = figure.subplots(1, len(drawn), squeeze=False)[0]
+    for axis, panel in zip(axes, drawn, strict=True):
+        kinds = (
+            (panel.ours, "o", "black", "ours, measured"),
+            (panel.converted, "D", "tab:gray", "published, seconds converted from multiply-adds"),
+        )
+        for points, mark, color, label in kinds:
+            if points:
+                axis.plot([p.seconds for p in points], [p.psnr for p in points], mark, color=color,
+                          mfc=color if mark == "o" else "none", label=label)  # fmt: skip
+            for point in points:
+                axis.annotate(point.label, (point.seconds, point.psnr), (6, 3),
+                              textcoords="offset points", fontsize=8, color=color)  # fmt: skip
+        axis.axvline(panel.yardstick, ls=":", color="tab:gray",
+                     label="the arithmetic of OPINE-Net+, measured")  # fmt: skip
+        _use_readable_log(axis.xaxis)
+        axis.margins(x=0.2)
+        axis.set(title=panel.device, xlabel="seconds per megapixel",
+                 ylabel=f"PSNR (dB), {next(iter(result['sets']))}, 25 %")  # fmt: skip
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=8, loc="lower right")
     _save(figure, path)
 
 
