@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tersense.errors import TersenseError, install_hint
 from tersense.experiments.curves import PAPER, Curve, read_training, table_curves
 from tersense.experiments.tables import OVERLAPPING, OWN
-from tersense.experiments.zoo_report import panels
+from tersense.experiments.zoo_report import YARDSTICK, YARDSTICK_PSNR, panels
 from tersense.io.files import written_whole
 from tersense.io.marks import plot_mark
 from tersense.sensing.patterns import Patterns
@@ -221,7 +221,10 @@ def plot_zoo(result: dict[str, Any], path: Path) -> None:
                 axis.annotate(point.label, (point.seconds, point.psnr), (6, 3),
                               textcoords="offset points", fontsize=8, color=color)  # fmt: skip
         axis.axvline(panel.yardstick, ls=":", color="tab:gray",
-                     label="the arithmetic of OPINE-Net+, measured")  # fmt: skip
+                     label=f"the arithmetic of {YARDSTICK}, measured")  # fmt: skip
+        if panel.converted:
+            axis.plot(panel.yardstick, YARDSTICK_PSNR, "s", color="tab:gray",
+                      label="its published PSNR")  # fmt: skip
         _use_readable_log(axis.xaxis)
         axis.margins(x=0.2)
         axis.set(title=panel.device, xlabel="seconds per megapixel",

@@ -27,6 +27,7 @@ RATES = (0.01, 0.04, 0.1, 0.25, 0.5)
 RATE = 0.25  # of costs and of readouts, where a model has it
 READOUTS = ("σ = 60", "σ = 150", "8 bits", "6 bits", "5 bits", "4 bits")
 PARTS = (EVEN, CLOSED, "readouts", "costs")
+_ROW = {"sha256", "bytes", "told", "rate", "costs", "seconds", "sets"}
 
 
 def run_zoo(
@@ -82,7 +83,7 @@ class _Zoo:
         self.path, self.quick, self.say = path, quick, say
         self.result: dict[str, Any] = {"table": "zoo", "quick": quick, "sets": {}, "models": {}}
         if path.exists():
-            self.result = read_result(path, self.result)
+            self.result = _read(path, self.result)
         self._require(self.result["quick"] == quick, "in another way (--quick)")
         self._entered: set[str] = set()
         for name, digest in sets.items():
@@ -150,6 +151,15 @@ class _Zoo:
             }
             self.say(f"{imager.name} on {test}, {part}, {name}: {_decibels(of_part[name])}")
             write_json(self.path, self.result)
+
+
+def _read(path: Path, empty: dict[str, Any]) -> dict[str, Any]:
+    result = read_result(path, empty)
+    sets, rows = result["sets"], result["models"]
+    tables = isinstance(sets, dict) and isinstance(rows, dict)
+    if not tables or not all(isinstance(row, dict) and row.keys() >= _ROW for row in rows.values()):
+        raise TersenseError(f"{path} is no table of reproduce zoo; remove it to measure again")
+    return result
 
 
 def rates_of(imager: Imager) -> list[float]:

@@ -31,45 +31,34 @@ class Point(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """What was measured on one device."""
+    """What was measured on one kind of device."""
 
+    kind: str  # cpu or cuda
     device: str
-    yardstick: float  # seconds per megapixel
+    how: str  # it was measured
+    yardstick: float  # seconds per megapixel, the least beside any model
     ours: list[Point]
     converted: list[Point]  # published systems, by their multiply-adds
 
 
 def panels(result: dict[str, Any]) -> list[Panel]:
-    """Return the points of each device: 25 %, first set, models that have been measured there."""
+    """Return the points of each device: 25 %, first set, models that were timed there."""
+    rows = result["models"]
     found = []
-    for kind in _devices(result):
-        timed = {n: row for n, row in result["models"].items() if kind in row["seconds"]}
+    for kind in sorted({kind for row in rows.values() for kind in row["seconds"]}):
+        timed = {name: row["seconds"][kind] for name, row in rows.items() if kind in row["seconds"]}
         ours = [
             Point(name + _WAYS[way], seconds, psnr)
-            for name, row in timed.items() if row["rate"] == RATE
-            for way, seconds in row["seconds"][kind]["ways"].items()
-            if (psnr := _quality(result, row, way).get("psnr")) is not None
+            for name, times in timed.items() if rows[name]["rate"] == RATE
+            for way, seconds in times["ways"].items()
+            if (psnr := _quality(result, rows[name], way).get("psnr")) is not None
         ]  # fmt: skip
-        yardstick = _yardstick_seconds(result, kind)
-        found.append(Panel(_device(result, kind), yardstick, ours, _converted(result, yardstick)))
+        first, yardstick = next(iter(timed.values())), min(t["yardstick"] for t in timed.values())
+        threads = f", {first['threads']} threads" if first["threads"] else ""
+        how = f"least of {first['repetitions']}, {first['side']}×{first['side']} pixels, float32"
+        published = _converted(result, yardstick)
+        found.append(Panel(kind, f"{first['device']}{threads}", how, yardstick, ours, published))
     return found
-
-
-def _devices(result: dict[str, Any]) -> list[str]:
-    kinds = {kind for row in result["models"].values() for kind in row["seconds"]}
-    return sorted(kinds)
-
-
-def _device(result: dict[str, Any], kind: str) -> str:
-    timed = next(r["seconds"][kind] for r in result["models"].values() if kind in r["seconds"])
-    threads = f", {timed['threads']} threads" if timed["threads"] else ""
-    return f"{timed['device']}{threads}"
-
-
-def _yardstick_seconds(result: dict[str, Any], kind: str) -> float:
-    """Return the least seconds per megapixel of the yardstick, beside any model."""
-    timed = (r["seconds"][kind] for r in result["models"].values() if kind in r["seconds"])
-    return min(float(times["yardstick"]) for times in timed)
 
 
 def _converted(result: dict[str, Any], yardstick: float) -> list[Point]:
@@ -77,89 +66,79 @@ def _converted(result: dict[str, Any], yardstick: float) -> list[Point]:
     if next(iter(result["sets"])) != PUBLISHED_SET:
         return []
     speed = result["yardstick"]["multiply_adds"] / yardstick
-    others = {
-        name: Point(name, billions * 1e9 / PUBLISHED_PIXELS / speed, psnr)
+    return [
+        Point(name, billions * 1e9 / PUBLISHED_PIXELS / speed, psnr)
         for name, (psnr, billions) in PUBLISHED.items()
-    }
-    return [Point(YARDSTICK, yardstick, YARDSTICK_PSNR), *others.values()]
+    ]
 
 
 def _quality(
-    result: dict[str, Any], row: dict[str, Any], way: str, test: str = "", rate: float = 0
+    result: dict[str, Any], row: dict[str, Any], way: str, test: str = ""
 ) -> dict[str, Any]:
-    """Return the means of a model on a set, the first if none is named, at the rate of costs."""
+    """Return the means of a model on a set, the first if none is named, at its main rate."""
     known = row["sets"].get(test or next(iter(result["sets"])), {}).get(way, {})
-    figures: dict[str, Any] = known.get(f"{rate or row['rate']:.4g}", {})
+    figures: dict[str, Any] = known.get(f"{row['rate']:.4g}", {})
     return figures
 
 
 def zoo_to_markdown(result: dict[str, Any]) -> str:
     """Return the tables: costs, published systems, quality on every set, readouts."""
-    lines = table_head("zoo", list(_about(result)), result["quick"])
-    if any(row["costs"] for row in result["models"].values()):
-        lines += ["", "## What it costs", "", *_cost_table(result)]
-    if any(panel.converted for panel in panels(result)):
-        lines += ["", "## Published systems, converted", "", *_published_table(result)]
+    devices = panels(result)
+    about = [
+        "PSNR in dB and SSIM, means over images; each image sensed once. Multiply-adds of the "
+        "reconstruction are counted (matrix products and convolutions, zeros of Φ included)."
+    ] + [
+        f"Seconds on {panel.device}: {panel.how}, in turns with the yardstick, a network with the "
+        f"layers of {YARDSTICK} and random weights, for its time only."
+        for panel in devices
+    ]
+    lines = table_head("zoo", about, result["quick"])
+    if devices:
+        lines += ["", "## What it costs", "", *_cost_table(result, devices)]
+    if any(panel.converted for panel in devices):
+        lines += ["", "## Published systems, converted", "", *_published_table(result, devices)]
     for test in result["sets"]:
         lines += ["", f"## {test}", "", *_quality_table(result, test)]
         lines += _readout_table(result, test)
     return "\n".join(map(visible, lines)) + "\n"
 
 
-def _about(result: dict[str, Any]) -> Iterator[str]:
-    yield (
-        "PSNR in dB and SSIM, means over images; each image sensed once. Multiply-adds of the "
-        "reconstruction are counted (matrix products and convolutions, zeros of Φ included)."
-    )
-    for kind in _devices(result):
-        timed = next(r["seconds"][kind] for r in result["models"].values() if kind in r["seconds"])
-        yield (
-            f"Seconds on {_device(result, kind)}: least of {timed['repetitions']}, "
-            f"{timed['side']}×{timed['side']} pixels, float32, in turns with the yardstick: a "
-            f"network with the layers of {YARDSTICK} and random weights, for its time only."
-        )
-
-
-def _cost_table(result: dict[str, Any]) -> Iterator[str]:
-    kinds, first = _devices(result), next(iter(result["sets"]))
-    times = [head for kind in kinds for head in (f"s/MP, {_device(result, kind)}", "× yardstick")]
-    yield from table_columns(
-        ["", "rate", "weights", "file, MB", "multiply-adds per pixel", *times, first]
-    )
+def _cost_table(result: dict[str, Any], devices: list[Panel]) -> Iterator[str]:
+    times = [head for panel in devices for head in (f"s/MP, {panel.device}", "× yardstick")]
+    counted = ["rate", "weights", "file, MB", "multiply-adds per pixel"]
+    yield from table_columns(["", *counted, *times, next(iter(result["sets"]))])
     for name, row in result["models"].items():
         for way, cost in row["costs"].items():
-            seconds = [cell for kind in kinds for cell in _time_cells(row, kind, way)]
-            size = f"{row['bytes'] / 1e6:.1f}"
             yield line([
-                name + _WAYS[way], _percent(row["rate"]), f"{cost['weights']:,}", size,
-                f"{cost['multiply_adds']:,.0f}", *seconds, _psnr(_quality(result, row, way)),
+                name + _WAYS[way], _percent(row["rate"]), f"{cost['weights']:,}",
+                f"{row['bytes'] / 1e6:.1f}", f"{cost['multiply_adds']:,.0f}",
+                *(cell for panel in devices for cell in _time_cells(row, panel.kind, way)),
+                _psnr(_quality(result, row, way)),
             ])  # fmt: skip
     own = result["yardstick"]
-    seconds = [c for kind in kinds for c in (f"{_yardstick_seconds(result, kind):.3g}", "1")]
-    yield line([
-        "*yardstick*", "25 %", f"{own['weights']:,}", "", f"{own['multiply_adds']:,.0f}", *seconds,
-        "",
-    ])  # fmt: skip
+    seconds = [cell for panel in devices for cell in (f"{panel.yardstick:.3g}", "1")]
+    products = f"{own['multiply_adds']:,.0f}"
+    psnr = f"{YARDSTICK_PSNR}, published" if devices[0].converted else ""
+    yield line(["*yardstick*", "25 %", f"{own['weights']:,}", "", products, *seconds, psnr])
 
 
 def _time_cells(row: dict[str, Any], kind: str, way: str) -> tuple[str, str]:
     if kind not in row["seconds"]:
         return "–", "–"
-    timed = row["seconds"][kind]
-    return f"{timed['ways'][way]:.3g}", f"{timed['ways'][way] / timed['yardstick']:.2f}"
+    seconds, yardstick = row["seconds"][kind]["ways"][way], row["seconds"][kind]["yardstick"]
+    return f"{seconds:.3g}", f"{seconds / yardstick:.2f}"
 
 
-def _published_table(result: dict[str, Any]) -> Iterator[str]:
-    found = panels(result)
+def _published_table(result: dict[str, Any], devices: list[Panel]) -> Iterator[str]:
     yield (
         "Multiply-adds are those of their papers; the seconds are what the yardstick takes for as "
         "many. They are not measured, and other layers than convolutions may well be slower."
     )
     yield ""
-    times = [f"s/MP, {panel.device}" for panel in found]
+    times = [f"s/MP, {panel.device}" for panel in devices]
     yield from table_columns(["", "multiply-adds per pixel", *times, f"{PUBLISHED_SET}, 25 %"])
-    for points in zip(*(panel.converted for panel in found), strict=True):
-        share = points[0].seconds / found[0].yardstick
+    for points in zip(*(panel.converted for panel in devices), strict=True):
+        share = points[0].seconds / devices[0].yardstick
         products = f"{share * result['yardstick']['multiply_adds']:,.0f}"
         seconds = [f"{point.seconds:.3g}" for point in points]
         yield line([points[0].label, products, *seconds, f"{points[0].psnr:.2f}"])
