@@ -195,6 +195,9 @@ def test_figures_of_other_files_images_and_machines_are_not_mixed(desk, capsys, 
         assert all(part in told for part in (*parts, "choose another --out"))
         assert told.count("\n") == 1
 
+    result = read()
+    del result["models"]["single"]["seconds"]["cpu"]
+    write_json("o/zoo.json", result)
     with monkeypatch.context() as patch:
         patch.setattr(zoo, "device_name", lambda device: "another one")
         refused("on another machine", "this is another one")

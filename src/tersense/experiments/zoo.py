@@ -5,7 +5,8 @@ what is missing: quality on a GPU, then seconds on a CPU; another model, or anot
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,8 @@ def run_zoo(
     zoo = _Zoo(path, quick, {test.name: hash_images(test) for test in tests}, say)
     for imager, model in zip(imagers, models, strict=True):  # refuse before anything is measured
         zoo.enter(imager, find_file(model))
+        if "costs" in parts:
+            zoo.require_machine(imager)
     make_folder(path.parent)
     for imager in imagers:
         if "costs" in parts:
@@ -112,9 +115,14 @@ class _Zoo:
             "rate": RATE if RATE in rates else rates[-1], "costs": {}, "seconds": {}, "sets": {},
         })  # fmt: skip
         self._require(row["sha256"] == digest, f"with another file of {imager.name}")
+
+    def require_machine(self, imager: Imager) -> None:
+        """Refuse to time a model on another machine than those before it."""
         here, kind = device_name(imager.device), imager.device.type
-        there = row["seconds"].get(kind, {}).get("device", here)
-        self._require(there == here, f"on another machine ({there}, this is {here})")
+        if kind not in self._row(imager)["seconds"]:
+            timed = [row["seconds"].get(kind, {}) for row in self.result["models"].values()]
+            for there in (times["device"] for times in timed if times):
+                self._require(there == here, f"on another machine ({there}, this is {here})")
 
     def measure_costs(self, imager: Imager) -> None:
         """Count weights and multiply-adds of a model, and time it beside the yardstick."""
@@ -138,11 +146,11 @@ class _Zoo:
         """Measure what is missing of a model on a set."""
         known = self._row(imager)["sets"].setdefault(test, {})
         images = None
-        for part, name, camera, readout in _cells(imager):
+        for part, name, choose, readout in _cells(imager):
             of_part = known.setdefault(part, {})
             if part not in parts or name in of_part:
                 continue
-            images = images or read_set(files, self.quick)
+            images, camera = images or read_set(files, self.quick), choose()
             scores = score_images(camera, images, readout)
             figures = summarize(camera, test, scores, None, readout=readout)
             of_part[name] = figures["mean"] | {
@@ -170,15 +178,18 @@ def rates_of(imager: Imager) -> list[float]:
     return [rate for rate in RATES if network.lowest_rate <= rate <= own] or [own]
 
 
-def _cells(imager: Imager) -> Iterator[tuple[str, str, CameraLike, Readout | None]]:
-    """Yield part, name, camera and readout of everything to measure on a set."""
+def _cells(
+    imager: Imager,
+) -> Iterator[tuple[str, str, Callable[[], CameraLike], Readout | None]]:
+    """Yield part, name, what makes the camera, and readout of all there is to measure on a set."""
     rates = rates_of(imager)
     for rate in rates:
-        yield EVEN, f"{rate:.4g}", imager.at_rate(rate), None
+        yield EVEN, f"{rate:.4g}", partial(imager.at_rate, rate), None
     for rate in rates if imager.camera.predictor is not None else []:
-        yield CLOSED, f"{rate:.4g}", AdaptiveCamera(imager, rate, "closed", ROUNDS), None
+        closed = partial(AdaptiveCamera, imager, rate, "closed", ROUNDS)
+        yield CLOSED, f"{rate:.4g}", closed, None
     for name in READOUTS if RATE in rates else []:
-        yield "readouts", name, imager.at_rate(RATE), CONDITIONS[name]
+        yield "readouts", name, partial(imager.at_rate, RATE), CONDITIONS[name]
 
 
 def _decibels(figures: dict[str, Any]) -> str:
