@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tersense.errors import TersenseError, install_hint
 from tersense.experiments.curves import PAPER, Curve, read_training, table_curves
 from tersense.experiments.tables import OVERLAPPING, OWN
-from tersense.experiments.zoo_report import YARDSTICK, YARDSTICK_PSNR, panels
+from tersense.experiments.zoo_report import YARDSTICK, YARDSTICK_PSNR, Point, panels
 from tersense.io.files import written_whole
 from tersense.io.marks import plot_mark
 from tersense.sensing.patterns import Patterns
@@ -209,29 +209,36 @@ def plot_zoo(result: dict[str, Any], path: Path) -> None:
     figure = _figure(8 * len(drawn), 5.2)
     axes = figure.subplots(1, len(drawn), squeeze=False)[0]
     for axis, panel in zip(axes, drawn, strict=True):
-        kinds = (
-            (panel.ours, "o", "black", "ours, measured"),
-            (panel.converted, "D", "tab:gray", "published, seconds converted from multiply-adds"),
-        )
-        for points, mark, color, label in kinds:
-            if points:
-                axis.plot([p.seconds for p in points], [p.psnr for p in points], mark, color=color,
-                          mfc=color if mark == "o" else "none", label=label)  # fmt: skip
-            for point in points:
-                axis.annotate(point.label, (point.seconds, point.psnr), (6, 3),
-                              textcoords="offset points", fontsize=8, color=color)  # fmt: skip
+        axis.plot([p.seconds for p in panel.ours], [p.psnr for p in panel.ours], "ko",
+                  label="ours, measured")  # fmt: skip
+        for point in panel.ours:
+            _name_point(axis, point, (-7, 4), "black")
+        published = panel.converted
+        if published:
+            axis.plot([p.seconds for p in published], [p.psnr for p in published], "D",
+                      color="tab:gray", mfc="none",
+                      label="published, seconds converted from multiply-adds")  # fmt: skip
+        for point in published:  # some lie close: make room for the name of the better one
+            crowded = any(0 < other.psnr - point.psnr < 0.1 for other in published)
+            _name_point(axis, point, (7, -11 if crowded else 4), "tab:gray")
         axis.axvline(panel.yardstick, ls=":", color="tab:gray",
                      label=f"the arithmetic of {YARDSTICK}, measured")  # fmt: skip
         if panel.converted:
             axis.plot(panel.yardstick, YARDSTICK_PSNR, "s", color="tab:gray",
                       label="its published PSNR")  # fmt: skip
-        _use_readable_log(axis.xaxis)
         axis.margins(x=0.2)
+        _use_readable_log(axis.xaxis)
         axis.set(title=panel.device, xlabel="seconds per megapixel",
                  ylabel=f"PSNR (dB), {next(iter(result['sets']))}, 25 %")  # fmt: skip
         axis.grid(alpha=0.3)
         axis.legend(fontsize=8, loc="lower right")
     _save(figure, path)
+
+
+def _name_point(axis: Any, point: Point, offset: tuple[int, int], color: str) -> None:
+    side = "left" if offset[0] > 0 else "right"
+    axis.annotate(point.label, (point.seconds, point.psnr), offset, textcoords="offset points",
+                  ha=side, fontsize=8, color=color)  # fmt: skip
 
 
 def plot_table(result: dict[str, Any], path: Path) -> None:
@@ -298,7 +305,9 @@ def _colors(count: int) -> list[Any]:
 def _use_readable_log(axis: Any) -> None:
     """Make an axis logarithmic, with plain numbers, also where it spans less than a decade."""
     getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
-    axis.set_major_locator(mpl.ticker.LogLocator(subs=(1, 1.5, 2, 3, 4, 6, 8)))
+    low, high = axis.get_view_interval()
+    places = (1, 2, 5) if high > 50 * low else (1, 1.5, 2, 3, 4, 6, 8)
+    axis.set_major_locator(mpl.ticker.LogLocator(subs=places))
     axis.set_major_formatter(mpl.ticker.FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_locator(mpl.ticker.NullLocator())
 
