@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tersense.errors import TersenseError, install_hint
 from tersense.experiments.curves import PAPER, Curve, read_training, table_curves
 from tersense.experiments.tables import OVERLAPPING, OWN
-from tersense.experiments.zoo_report import YARDSTICK, YARDSTICK_PSNR, Point, panels
+from tersense.experiments.zoo_report import PEER, PEER_PSNR, Point, panels
 from tersense.io.files import written_whole
 from tersense.io.marks import plot_mark
 from tersense.sensing.patterns import Patterns
@@ -222,13 +222,13 @@ def plot_zoo(result: dict[str, Any], path: Path) -> None:
             crowded = any(0 < other.psnr - point.psnr < 0.1 for other in published)
             _name_point(axis, point, (7, -11 if crowded else 4), "tab:gray")
         axis.axvline(panel.yardstick, ls=":", color="tab:gray",
-                     label=f"the arithmetic of {YARDSTICK}, measured")  # fmt: skip
+                     label=f"the arithmetic of {PEER}, measured")  # fmt: skip
         if panel.converted:
-            axis.plot(panel.yardstick, YARDSTICK_PSNR, "s", color="tab:gray",
+            axis.plot(panel.yardstick, PEER_PSNR, "s", color="tab:gray",
                       label="its published PSNR")  # fmt: skip
         axis.margins(x=0.2)
         _use_readable_log(axis.xaxis)
-        axis.set(title=panel.device, xlabel="seconds per megapixel",
+        axis.set(title=panel.device, xlabel=panel.clock,
                  ylabel=f"PSNR (dB), {next(iter(result['sets']))}, 25 %")  # fmt: skip
         axis.grid(alpha=0.3)
         axis.legend(fontsize=8, loc="lower right")

@@ -134,10 +134,8 @@ class _Zoo:
         if kind not in row["seconds"]:
             timed = costs.time_reconstruction(imager, row["rate"], self.quick)
             row["seconds"][kind] = timed
-            each = ", ".join(f"{way} {seconds:.3g}" for way, seconds in timed["ways"].items())
-            self.say(
-                f"{imager.name}: {each} seconds per megapixel, yardstick {timed['yardstick']:.3g}"
-            )
+            each = ", ".join(f"{name} {s:.3g}" for name, s in timed["seconds"].items())
+            self.say(f"{imager.name}: {each} seconds per megapixel")
         write_json(self.path, self.result)
 
     def measure_set(

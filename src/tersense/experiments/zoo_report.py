@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from tersense.errors import visible
-from tersense.experiments.bench.costs import CLOSED, EVEN
+from tersense.experiments.bench.costs import CLOSED, EVEN, YARDSTICK
 from tersense.experiments.report import line, table_columns, table_head
 from tersense.experiments.zoo import RATE
 
@@ -17,8 +17,8 @@ PUBLISHED = {
     "HATNet (2024)": (37.24, 500),
     "ADMM-ProxUnroll (2025)": (37.35, 107),
 }
-YARDSTICK = "OPINE-Net+ (2020)"
-YARDSTICK_PSNR = 34.86  # published, on Set11 at 25 %
+PEER, PEER_PSNR = "OPINE-Net+ (2020)", 34.86  # the yardstick's, on Set11 at 25 %
+_BUSY = 0.8  # of the processor's time; below, seconds tell more about other programs
 _WAYS = {EVEN: "", CLOSED: ", 3 rounds"}
 
 
@@ -36,7 +36,8 @@ class Panel(NamedTuple):
     kind: str  # cpu or cuda
     device: str
     how: str  # it was measured
-    yardstick: float  # seconds per megapixel, the least beside any model
+    clock: str  # CPU seconds where there are any
+    yardstick: float  # seconds per megapixel by it, the least beside any model
     ours: list[Point]
     converted: list[Point]  # published systems, by their multiply-adds
 
@@ -50,15 +51,34 @@ def panels(result: dict[str, Any]) -> list[Panel]:
         ours = [
             Point(name + _WAYS[way], seconds, psnr)
             for name, times in timed.items() if rows[name]["rate"] == RATE
-            for way, seconds in times["ways"].items()
+            for way, seconds in _compared(times).items() if way != YARDSTICK
             if (psnr := _quality(result, rows[name], way).get("psnr")) is not None
         ]  # fmt: skip
-        first, yardstick = next(iter(timed.values())), min(t["yardstick"] for t in timed.values())
-        threads = f", {first['threads']} threads" if first["threads"] else ""
-        how = f"least of {first['repetitions']}, {first['side']}×{first['side']} pixels, float32"
-        published = _converted(result, yardstick)
-        found.append(Panel(kind, f"{first['device']}{threads}", how, yardstick, ours, published))
+        first = next(iter(timed.values()))
+        yardstick = min(_compared(times)[YARDSTICK] for times in timed.values())
+        clock = "seconds per megapixel"
+        clock = f"CPU {clock}, one thread" if kind == "cpu" else clock
+        found.append(Panel(
+            kind, first["device"], _how(list(timed.values())), clock, yardstick, ours,
+            _converted(result, yardstick),
+        ))  # fmt: skip
     return found
+
+
+def _compared(times: dict[str, Any]) -> dict[str, float]:
+    """Return the seconds that are compared: CPU time where there is any, else by the clock."""
+    compared: dict[str, float] = times["cpu_seconds"] or times["seconds"]
+    return compared
+
+
+def _how(timed: list[dict[str, Any]]) -> str:
+    first = timed[0]
+    how = f"least of {first['repetitions']}, {first['side']}×{first['side']} pixels, float32"
+    if first["threads"]:
+        share = min(times["share"] for times in timed)
+        how += f"; seconds on {first['threads']} threads, of which the program had {share:.0%}"
+        how += ": the machine was busy, repeat it" if share < _BUSY else ""
+    return how
 
 
 def _converted(result: dict[str, Any], yardstick: float) -> list[Point]:
@@ -88,8 +108,8 @@ def zoo_to_markdown(result: dict[str, Any]) -> str:
         "PSNR in dB and SSIM, means over images; each image sensed once. Multiply-adds of the "
         "reconstruction are counted (matrix products and convolutions, zeros of Φ included)."
     ] + [
-        f"Seconds on {panel.device}: {panel.how}, in turns with the yardstick, a network with the "
-        f"layers of {YARDSTICK} and random weights, for its time only."
+        f"On {panel.device}: {panel.how}. In turns with the yardstick, a network with the layers "
+        f"of {PEER} and random weights, for its time only."
         for panel in devices
     ]
     lines = table_head("zoo", about, result["quick"])
@@ -104,7 +124,7 @@ def zoo_to_markdown(result: dict[str, Any]) -> str:
 
 
 def _cost_table(result: dict[str, Any], devices: list[Panel]) -> Iterator[str]:
-    times = [head for panel in devices for head in (f"s/MP, {panel.device}", "× yardstick")]
+    times = [head for panel in devices for head in _time_heads(panel)]
     counted = ["rate", "weights", "file, MB", "multiply-adds per pixel"]
     yield from table_columns(["", *counted, *times, next(iter(result["sets"]))])
     for name, row in result["models"].items():
@@ -112,21 +132,35 @@ def _cost_table(result: dict[str, Any], devices: list[Panel]) -> Iterator[str]:
             yield line([
                 name + _WAYS[way], _percent(row["rate"]), f"{cost['weights']:,}",
                 f"{row['bytes'] / 1e6:.1f}", f"{cost['multiply_adds']:,.0f}",
-                *(cell for panel in devices for cell in _time_cells(row, panel.kind, way)),
+                *(cell for panel in devices for cell in _time_cells(row, panel, way)),
                 _psnr(_quality(result, row, way)),
             ])  # fmt: skip
     own = result["yardstick"]
-    seconds = [cell for panel in devices for cell in (f"{panel.yardstick:.3g}", "1")]
+    seconds = [cell for panel in devices for cell in _yardstick_cells(result, panel)]
     products = f"{own['multiply_adds']:,.0f}"
-    psnr = f"{YARDSTICK_PSNR}, published" if devices[0].converted else ""
+    psnr = f"{PEER_PSNR}, published" if devices[0].converted else ""
     yield line(["*yardstick*", "25 %", f"{own['weights']:,}", "", products, *seconds, psnr])
 
 
-def _time_cells(row: dict[str, Any], kind: str, way: str) -> tuple[str, str]:
-    if kind not in row["seconds"]:
-        return "–", "–"
-    seconds, yardstick = row["seconds"][kind]["ways"][way], row["seconds"][kind]["yardstick"]
-    return f"{seconds:.3g}", f"{seconds / yardstick:.2f}"
+def _time_heads(panel: Panel) -> list[str]:
+    by_clock = f"{panel.device}, s/MP"
+    return [by_clock, *(["CPU s/MP, one thread"] if panel.kind == "cpu" else []), "× yardstick"]
+
+
+def _time_cells(row: dict[str, Any], panel: Panel, way: str) -> list[str]:
+    times = row["seconds"].get(panel.kind)
+    if times is None:
+        return ["–"] * len(_time_heads(panel))
+    compared = _compared(times)
+    both = [times["seconds"][way], *([compared[way]] if panel.kind == "cpu" else [])]
+    return [*(f"{seconds:.3g}" for seconds in both), f"{compared[way] / compared[YARDSTICK]:.2f}"]
+
+
+def _yardstick_cells(result: dict[str, Any], panel: Panel) -> list[str]:
+    timed = [row["seconds"].get(panel.kind) for row in result["models"].values()]
+    by_clock = min(times["seconds"][YARDSTICK] for times in timed if times)
+    both = [by_clock, *([panel.yardstick] if panel.kind == "cpu" else [])]
+    return [*(f"{seconds:.3g}" for seconds in both), "1"]
 
 
 def _published_table(result: dict[str, Any], devices: list[Panel]) -> Iterator[str]:
@@ -135,7 +169,7 @@ def _published_table(result: dict[str, Any], devices: list[Panel]) -> Iterator[s
         "many. They are not measured, and other layers than convolutions may well be slower."
     )
     yield ""
-    times = [f"s/MP, {panel.device}" for panel in devices]
+    times = [f"{panel.device}, {panel.clock}" for panel in devices]
     yield from table_columns(["", "multiply-adds per pixel", *times, f"{PUBLISHED_SET}, 25 %"])
     for points in zip(*(panel.converted for panel in devices), strict=True):
         share = points[0].seconds / devices[0].yardstick

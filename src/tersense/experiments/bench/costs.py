@@ -1,5 +1,6 @@
 """What a reconstruction costs: multiply-adds, counted, and seconds beside a known network."""
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from tersense.models.adaptive import AdaptiveCamera
 from tersense.models.imager import Imager
 from tersense.runtime.device import device_name
 
+YARDSTICK = "yardstick"
 EVEN, CLOSED, ROUNDS = "even", "closed-3", 3  # ways to take an image
 THREADS = 2
 REPETITIONS = 9
@@ -61,31 +63,43 @@ def time_reconstruction(imager: Imager, rate: float, quick: bool = False) -> dic
     """Time each way to take an image at a rate, and the yardstick, in turns.
 
     From measurements in the computer's memory to an image there; of the closed loop all rounds, and
-    sensing, too.
+    sensing, too. On a CPU also by the CPU time of one thread, which other work on the machine
+    hardly changes.
 
     Returns:
-        Seconds per megapixel, the least of several repetitions, and how they were measured.
+        Seconds per megapixel, the least of several repetitions; and how they were measured: `share`
+        is how much of its threads the process really had.
     """
     device = imager.device
-    side = _QUICK_SIDE if quick else SIDES[device.type]
-    runs, pixels = _reconstructions(imager, rate, side), side**2
-    measure, measure_side = _measure_by(device, side)
-    before = torch.get_num_threads()
-    torch.set_num_threads(THREADS)
-    try:
-        times = race(
-            runs | {"yardstick": measure}, seconds=0, turn=0 if quick else _TURN,
-            fewest=2 if quick else REPETITIONS, of=min,
-        )  # fmt: skip
-    finally:
-        torch.set_num_threads(before)
+    on_cpu, side = device.type == "cpu", _QUICK_SIDE if quick else SIDES[device.type]
+    runs = _reconstructions(imager, rate, side)
+    measure, measured_side = _measure_by(device, side)
+    pixels = dict.fromkeys(runs, side**2) | {YARDSTICK: measured_side**2}
+    repetitions = 2 if quick else REPETITIONS
+
+    def least(threads: int, clock: Callable[[], float]) -> dict[str, float]:
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            times = race(
+                runs | {YARDSTICK: measure}, seconds=0, clock=clock, turn=0 if quick else _TURN,
+                fewest=repetitions, of=min,
+            )  # fmt: skip
+        finally:
+            torch.set_num_threads(before)
+        return {name: seconds / pixels[name] * 1e6 for name, seconds in times.items()}
+
+    began = time.perf_counter(), time.process_time()
+    seconds = least(THREADS, time.perf_counter)
+    passed, used = time.perf_counter() - began[0], time.process_time() - began[1]
     return {
         "device": device_name(device),
-        "threads": THREADS if device.type == "cpu" else None,
+        "threads": THREADS if on_cpu else None,
+        "share": used / passed / THREADS if on_cpu else None,
         "side": side,
-        "repetitions": 2 if quick else REPETITIONS,
-        "yardstick": times.pop("yardstick") / measure_side**2 * 1e6,
-        "ways": {name: seconds / pixels * 1e6 for name, seconds in times.items()},
+        "repetitions": repetitions,
+        "seconds": seconds,
+        "cpu_seconds": least(1, time.process_time) if on_cpu else None,
     }
 
 
