@@ -76,7 +76,8 @@ def _how(timed: list[dict[str, Any]]) -> str:
     how = f"least of {first['repetitions']}, {first['side']}×{first['side']} pixels, float32"
     if first["threads"]:
         share = min(times["share"] for times in timed)
-        how += f"; seconds on {first['threads']} threads, of which the program had {share:.0%}"
+        how += f"; seconds on {first['threads']} threads, of which the program had "
+        how += f"{100 * share:.0f} %"
         how += ": the machine was busy, repeat it" if share < _BUSY else ""
     return how
 
