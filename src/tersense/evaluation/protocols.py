@@ -113,7 +113,7 @@ def score_images(
 ) -> list[Score]:
     """Score gray images; threads compare while the next ones are reconstructed.
 
-    On a GPU that is most of the time: SSIM takes longer than the network does.
+    PSNR and SSIM are computed on the CPU, and no GPU shall wait for them.
     """
     captured = (_capture(camera, *image, readout=readout) for image in images)
     return list(ahead(lambda compare: compare(), captured))
