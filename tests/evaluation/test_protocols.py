@@ -14,7 +14,12 @@ from tersense import Readout
 from tersense.cli.program import main
 from tersense.errors import TersenseError
 from tersense.evaluation.metrics import psnr
-from tersense.evaluation.protocols import evaluate_folder, reconstruct_overlapping
+from tersense.evaluation.protocols import (
+    evaluate_folder,
+    reconstruct_overlapping,
+    score_image,
+    score_images,
+)
 from tersense.io.files import write_json
 from tersense.io.images import write_image
 from tersense.models.imager import Imager
@@ -48,6 +53,17 @@ def test_the_mean_is_a_mean_of_images(imager, folder):
     for figure in ("psnr", "ssim"):
         values = [image[figure] for image in result["images"]]
         assert result["mean"][figure] == pytest.approx(np.mean(values))
+
+
+def test_threads_that_compare_change_neither_figures_nor_order(imager, rng):
+    sides = rng.integers(12, 70, 20)
+    images = [(str(n), rng.integers(0, 256, (s, s), np.uint8)) for n, s in enumerate(sides)]
+    readout = Readout(noise=60.0, seed=1)
+    together = score_images(imager, images, readout)
+    for score, image in zip(together, images, strict=True):
+        alone = score_image(imager, *image, readout=readout)
+        figures = ("name", "psnr", "ssim", "measurements", "bits", "pixels")
+        assert [getattr(score, f) for f in figures] == [getattr(alone, f) for f in figures]
 
 
 def test_measurements_a_pixel_are_counted_not_assumed(imager, folder):

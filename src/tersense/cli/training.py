@@ -54,12 +54,13 @@ def reproduce(
             "readouts",
             "adaptive",
             "bits",
+            "zoo",
             "claims",
         ],
         typer.Argument(
             metavar="TABLE",
             help="rates, sparsity, as-published, frozen, comparison, sda, ablations, readouts, "
-            "adaptive, bits or claims.",
+            "adaptive, bits, zoo or claims.",
         ),
     ],
     train_folder: Annotated[
@@ -95,7 +96,7 @@ def reproduce(
             "--model",
             "-m",
             metavar="MODEL",
-            help="To measure; repeatable (readouts, adaptive, bits).",
+            help="To measure; repeatable (readouts, adaptive, bits, zoo).",
         ),
     ] = None,
     seed: Annotated[
@@ -113,6 +114,8 @@ def reproduce(
     nothing: it measures models under noise and few bits, beside linear estimates with the same
     patterns. `adaptive` trains nothing either: it compares ways to spend the same measurements.
     `bits` puts files of measurements beside JPEG, JPEG 2000, WebP and AVIF files of the same size.
+    `zoo` is the table to choose a model from: quality, weights, multiply-adds, and seconds beside
+    a network with the arithmetic of OPINE-Net+.
     `claims` runs nothing: it tells which of the paper's claims hold by the results below --out.
 
     Example: tersense reproduce rates --train photos --test Set11 --test BSD68 --parallel 4
@@ -125,20 +128,21 @@ def reproduce(
 
     Example: tersense reproduce bits --test photos --only encoder --only jpeg
 
+    Example: tersense reproduce zoo --test Set11 -m flex -m block-r25 --device cpu -o runs/zoo
+
     Example: tersense reproduce claims -o runs/reproduce
     """
     from tersense.cli.console import say
     from tersense.experiments.report import to_markdown
     from tersense.experiments.runner import run_table
     from tersense.experiments.tables import Options
-    from tersense.io.files import write_json, written_whole
     from tersense.io.marks import require_no_loss
 
     if min(epochs, parallel, stride) < 1 or not 0 <= seconds < math.inf:
         raise typer.BadParameter("--epochs, --parallel and --stride are at least 1, --seconds 0")
-    if cameras and table not in ("readouts", "adaptive", "bits"):
+    if cameras and table not in ("readouts", "adaptive", "bits", "zoo"):
         raise typer.BadParameter(
-            f"--model is for the tables readouts, adaptive and bits; {table} trains its own"
+            f"--model is for the tables readouts, adaptive, bits and zoo; {table} trains its own"
         )
     if table == "claims":
         _judge_claims(out, seed)
@@ -146,6 +150,9 @@ def reproduce(
     if table in ("readouts", "adaptive", "bits"):
         models = cameras or ["default" if table == "readouts" else "flex"]
         _measure_models(table, out, test_folders or [], models, only or [], quick, device)
+        return
+    if table == "zoo":
+        _measure_zoo(out, test_folders or [], cameras or [], only or [], quick, device, force)
         return
     if train_folder is None or not test_folders:
         raise typer.BadParameter(f"{table} needs --train DIR and --test DIR")
@@ -159,13 +166,7 @@ def reproduce(
         require_no_loss(path, force)
     with _exit_code_of_signal():
         result = run_table(table, options, say)
-    text = to_markdown(result)
-    write_json(f"{stem}.json", result)
-    with written_whole(f"{stem}.md") as partial:
-        partial.write_text(text, encoding="utf-8")
-    for line in text.split("\n## ")[0].splitlines():
-        say(line)
-    say(f"{stem}.md and .json hold all of it")
+    _write_table(stem, result, to_markdown(result), means_only=True)
     # The figures are safe, should there be no matplotlib.
     from tersense.experiments.plots import plot_table, plot_training
 
@@ -216,6 +217,35 @@ def _measure_models(
         say(f"{out / 'bits.png'} shows it")
 
 
+def _measure_zoo(
+    out: Path,
+    tests: list[Path],
+    models: list[str],
+    only: list[str],
+    quick: bool,
+    device: Device,
+    force: bool,
+) -> None:
+    """Measure what is missing of the table of models; print, write and draw it."""
+    from tersense.cli.console import say
+    from tersense.experiments.zoo import run_zoo
+    from tersense.experiments.zoo_report import panels, zoo_to_markdown
+    from tersense.io.marks import require_no_loss
+    from tersense.models.zoo import names
+
+    if not tests:
+        raise typer.BadParameter("zoo needs --test DIR")
+    plot = out / "zoo.png"
+    require_no_loss(plot, force)
+    result = run_zoo(models or names(), tests, out / "zoo.json", only, quick, device, say)
+    _write_table(out / "zoo", result, zoo_to_markdown(result))
+    if panels(result):
+        from tersense.experiments.plots import plot_zoo  # the figures are safe without matplotlib
+
+        plot_zoo(result, plot)
+        say(f"{plot} shows it")
+
+
 def _judge_claims(out: Path, seed: int) -> None:
     """Print and write what the results say about the paper's claims."""
     from tersense.experiments.claims import claims_to_markdown, judge_claims
@@ -225,17 +255,17 @@ def _judge_claims(out: Path, seed: int) -> None:
     _write_table(stem, result, claims_to_markdown(result))
 
 
-def _write_table(stem: Path, result: dict[str, Any], text: str) -> None:
-    """Write a table as JSON and as Markdown, and print it."""
+def _write_table(stem: Path, result: dict[str, Any], text: str, means_only: bool = False) -> None:
+    """Write a table as JSON and as Markdown, and print it, or what comes before every image."""
     from tersense.cli.console import say
     from tersense.io.files import write_json, written_whole
 
     write_json(f"{stem}.json", result)
     with written_whole(f"{stem}.md") as partial:
         partial.write_text(text, encoding="utf-8")
-    for line in text.splitlines():
+    for line in (text.split("\n## ")[0] if means_only else text).splitlines():
         say(line)
-    say(f"{stem}.md and .json hold it")
+    say(f"{stem}.md and .json hold all of it")
 
 
 @contextlib.contextmanager

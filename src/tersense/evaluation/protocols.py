@@ -11,7 +11,7 @@ times more measurements than the rate says, so the true number per pixel is alwa
 import contextlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,7 @@ from tersense.io.images import ImageArray, find_images, mirror_border, read_gray
 from tersense.io.patches import is_patch_file, open_patches
 from tersense.measurements.readout import Readout
 from tersense.runtime.distributed import share_out
-from tersense.runtime.progress import Track, quietly
+from tersense.runtime.progress import Track, ahead, quietly
 from tersense.sensing.geometry import Geometry
 
 _WINDOWS_AT_ONCE = 8192
@@ -105,6 +105,29 @@ def score_image(
     depth: int = USUAL,
 ) -> Score:
     """Sense and reconstruct one gray image (H, W) and compare; see `evaluate_folder`."""
+    return _capture(camera, name, image, stride, readout, depth)()
+
+
+def score_images(
+    camera: CameraLike, images: Iterable[tuple[str, ImageArray]], readout: Readout | None = None
+) -> list[Score]:
+    """Score gray images; threads compare while the next ones are reconstructed.
+
+    PSNR and SSIM are computed on the CPU, and no GPU shall wait for them.
+    """
+    captured = (_capture(camera, *image, readout=readout) for image in images)
+    return list(ahead(lambda compare: compare(), captured))
+
+
+def _capture(
+    camera: CameraLike,
+    name: str,
+    image: ImageArray,
+    stride: int | None = None,
+    readout: Readout | None = None,
+    depth: int = USUAL,
+) -> Callable[[], Score]:
+    """Sense and reconstruct one image; return what compares the two."""
     began, peak = time.perf_counter(), largest_pixel(depth)
     bits = predicted = None
     if stride is None:
@@ -113,8 +136,12 @@ def score_image(
     else:
         estimate, taken = reconstruct_overlapping(camera, image, stride, depth)
     seconds = time.perf_counter() - began
-    figures = psnr(estimate, image, peak), ssim(estimate, image, peak)
-    return Score(name, *figures, seconds, taken, bits, image.size, predicted)
+
+    def compare() -> Score:
+        figures = psnr(estimate, image, peak), ssim(estimate, image, peak)
+        return Score(name, *figures, seconds, taken, bits, image.size, predicted)
+
+    return compare
 
 
 @torch.inference_mode()

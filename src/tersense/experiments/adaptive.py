@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tersense.errors import TersenseError, visible
-from tersense.evaluation.protocols import score_image, summarize
-from tersense.io.images import find_images, read_gray
+from tersense.evaluation.protocols import score_images, summarize
+from tersense.experiments.report import table_head
+from tersense.experiments.testsets import find_sets, read_set
 from tersense.models.adaptive import AdaptiveCamera, Mode
 from tersense.models.imager import Imager
 
 RATES = (0.04, 0.1, 0.25)
-_QUICK_SIDE = 48
 
 
 class Way(NamedTuple):
@@ -58,15 +58,12 @@ def run_adaptive(
         The table, ready for JSON: of each model, set, rate and way what `evaluate --json` writes,
         and `worst`, the least of PSNR minus that of even counts over the images.
     """
-    names = [test.name for test in tests]
-    if len(set(names)) < len(names):
-        raise TersenseError(f"two test folders have the same name: {', '.join(sorted(names))}")
+    sets = find_sets(tests, quick)
     known = {way.name for way in WAYS}
     if unknown := sorted(set(only) - known):
         offered = ", ".join(way.name for way in WAYS)
         raise TersenseError(f"rows of adaptive must be of {offered}, got {unknown[0]!r}")
     ways = [way for way in WAYS if way is EVEN or not only or way.name in only]
-    sets = {test.name: find_images(test)[: 2 if quick else None] for test in tests}
     cameras = {
         (imager.name, rate): {
             way.name: AdaptiveCamera(imager, rate, way.mode, way.rounds) for way in ways
@@ -87,11 +84,8 @@ def _measure(
     cameras: dict[str, AdaptiveCamera], test: str, paths: list[Path], quick: bool
 ) -> dict[str, Any]:
     """Return the figures of every way: what `evaluate` gives, and the worst image."""
-    part = slice(_QUICK_SIDE) if quick else slice(None)
-    images = [(path.stem, read_gray(path)[part, part]) for path in paths]
-    scores = {
-        name: [score_image(camera, *image) for image in images] for name, camera in cameras.items()
-    }
+    images = read_set(paths, quick)
+    scores = {name: score_images(camera, images) for name, camera in cameras.items()}
     even = [score.psnr for score in scores[EVEN.name]]
     measured = {}
     for name, camera in cameras.items():
@@ -119,14 +113,11 @@ def _summary(row: dict[str, Any]) -> str:
 
 def adaptive_to_markdown(result: dict[str, Any]) -> str:
     """Return a table for each model and test set: ways down, rates across."""
-    lines = [
-        "# adaptive",
-        "",
+    about = (
         "PSNR in dB, mean over images; in parentheses the worst difference to even counts over "
-        "the images. All ways take the same number of measurements in every image.",
-        *(["", "**A quick run on parts of few images: not to be compared with anything.**"]
-          if result["quick"] else []),
-    ]  # fmt: skip
+        "the images. All ways take the same number of measurements in every image."
+    )
+    lines = table_head("adaptive", [about], result["quick"])
     tables: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in result["rows"]:
         tables.setdefault((row["model"], row["set"]), []).append(row)

@@ -17,7 +17,9 @@ from PIL import Image, features
 
 from tersense.errors import TersenseError, visible
 from tersense.evaluation.metrics import psnr, ssim
-from tersense.io.images import ImageArray, find_images, read_gray, read_image
+from tersense.experiments.report import table_head
+from tersense.experiments.testsets import find_sets, read_set
+from tersense.io.images import ImageArray, read_image
 from tersense.models.bits import BitsCamera, BitsMode
 from tersense.models.imager import Imager
 
@@ -120,13 +122,12 @@ def _can(codec: Codec) -> bool:
 
 def _read_sets(tests: Sequence[Path], quick: bool) -> Iterable[tuple[str, list[ImageArray]]]:
     """Return the images of each folder in gray, and then, where there are any, those in color."""
-    part = slice(_QUICK_SIDE) if quick else slice(None)
-    for test in tests:
-        paths = find_images(test)[: 2 if quick else None]
-        yield test.name, [read_gray(path)[part, part] for path in paths]
+    part = slice(_QUICK_SIDE if quick else None)
+    for test, paths in find_sets(tests, quick).items():
+        yield test, [image for _, image in read_set(paths, quick, _QUICK_SIDE)]
         color = [image[part, part] for image in map(read_image, paths) if image.ndim == 3]
         if color:
-            yield f"{test.name}, color", color
+            yield f"{test}, color", color
 
 
 def _codec_curve(codec: Codec, images: list[ImageArray]) -> list[Point | None]:
@@ -204,14 +205,11 @@ def _summary(points: list[Point | None]) -> str:
 
 def bits_to_markdown(result: dict[str, Any]) -> str:
     """Return a table for each set: methods down, sizes across."""
-    lines = [
-        "# bits",
-        "",
+    about = (
         "PSNR in dB / SSIM of 8-bit pixels, mean over images, by bits per pixel of whole files. "
-        "Ours are files of at most that size; the curves of image codecs are interpolated.",
-        *(["", "**A quick run on parts of few images: not to be compared with anything.**"]
-          if result["quick"] else []),
-    ]  # fmt: skip
+        "Ours are files of at most that size; the curves of image codecs are interpolated."
+    )
+    lines = table_head("bits", [about], result["quick"])
     for row in result["rows"]:
         sizes = " | ".join(f"{size:g}" for size in result["sizes"])
         lines += ["", f"## {row['set']}, {row['images']} images", "", f"| | {sizes} |"]

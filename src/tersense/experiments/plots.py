@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tersense.errors import TersenseError, install_hint
 from tersense.experiments.curves import PAPER, Curve, read_training, table_curves
 from tersense.experiments.tables import OVERLAPPING, OWN
+from tersense.experiments.zoo_report import PEER, PEER_PSNR, Point, panels
 from tersense.io.files import written_whole
 from tersense.io.marks import plot_mark
 from tersense.sensing.patterns import Patterns
@@ -202,6 +203,44 @@ def plot_bits(result: dict[str, Any], path: Path) -> None:
     _save(figure, path)
 
 
+def plot_zoo(result: dict[str, Any], path: Path) -> None:
+    """Draw the result of `run_zoo`: PSNR on its first set against seconds, a panel a device."""
+    drawn = panels(result)
+    figure = _figure(8 * len(drawn), 5.2)
+    axes = figure.subplots(1, len(drawn), squeeze=False)[0]
+    for axis, panel in zip(axes, drawn, strict=True):
+        axis.plot([p.seconds for p in panel.ours], [p.psnr for p in panel.ours], "ko",
+                  label="ours, measured")  # fmt: skip
+        for point in panel.ours:
+            _name_point(axis, point, (-7, 4), "black")
+        published = panel.converted
+        if published:
+            axis.plot([p.seconds for p in published], [p.psnr for p in published], "D",
+                      color="tab:gray", mfc="none",
+                      label="published, seconds converted from multiply-adds")  # fmt: skip
+        for point in published:  # some lie close: make room for the name of the better one
+            crowded = any(0 < other.psnr - point.psnr < 0.1 for other in published)
+            _name_point(axis, point, (7, -11 if crowded else 4), "tab:gray")
+        axis.axvline(panel.yardstick, ls=":", color="tab:gray",
+                     label=f"the arithmetic of {PEER}, measured")  # fmt: skip
+        if panel.converted:
+            axis.plot(panel.yardstick, PEER_PSNR, "s", color="tab:gray",
+                      label="its published PSNR")  # fmt: skip
+        axis.margins(x=0.2)
+        _use_readable_log(axis.xaxis)
+        axis.set(title=panel.device, xlabel=panel.clock,
+                 ylabel=f"PSNR (dB), {next(iter(result['sets']))}, 25 %")  # fmt: skip
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=8, loc="lower right")
+    _save(figure, path)
+
+
+def _name_point(axis: Any, point: Point, offset: tuple[int, int], color: str) -> None:
+    side = "left" if offset[0] > 0 else "right"
+    axis.annotate(point.label, (point.seconds, point.psnr), offset, textcoords="offset points",
+                  ha=side, fontsize=8, color=color)  # fmt: skip
+
+
 def plot_table(result: dict[str, Any], path: Path) -> None:
     """Draw a table of `tersense.experiments.runner`, the paper's figures beside ours.
 
@@ -266,7 +305,9 @@ def _colors(count: int) -> list[Any]:
 def _use_readable_log(axis: Any) -> None:
     """Make an axis logarithmic, with plain numbers, also where it spans less than a decade."""
     getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
-    axis.set_major_locator(mpl.ticker.LogLocator(subs=(1, 1.5, 2, 3, 4, 6, 8)))
+    low, high = axis.get_view_interval()
+    places = (1, 2, 5) if high > 50 * low else (1, 1.5, 2, 3, 4, 6, 8)
+    axis.set_major_locator(mpl.ticker.LogLocator(subs=places))
     axis.set_major_formatter(mpl.ticker.FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_locator(mpl.ticker.NullLocator())
 

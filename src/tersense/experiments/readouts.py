@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from tersense.errors import TersenseError, visible
-from tersense.evaluation.protocols import evaluate_folder, score_image, summarize
+from tersense.evaluation.protocols import evaluate_folder, score_images, summarize
 from tersense.experiments.curves import Curve
-from tersense.io.images import find_images, read_gray
+from tersense.experiments.report import table_head
+from tersense.experiments.testsets import find_sets, read_set
 from tersense.measurements.readout import Readout
 from tersense.models.imager import Imager
 from tersense.runtime.progress import Track, quietly
@@ -89,10 +90,7 @@ def run_readouts(
         The table, ready for JSON: of each row and test set, what `evaluate --json` writes for
         every readout.
     """
-    names = [test.name for test in tests]
-    if len(set(names)) < len(names):
-        raise TersenseError(f"two test folders have the same name: {', '.join(sorted(names))}")
-    sets = {test.name: find_images(test)[: 2 if quick else None] for test in tests}
+    sets = find_sets(tests, quick)
     rows = []
     for imager in (imager.at_rate(RATE) for imager in imagers):
         told = "" if imager.reconstructor.any_count else ", not told"
@@ -114,11 +112,10 @@ def _measure_row(
     """Return the results of one camera: set → readout → figures."""
     measured: dict[str, Any] = {}
     for test, paths in sets.items():
-        part = slice(48) if quick else slice(None)
-        images = [(path.stem, read_gray(path)[part, part]) for path in paths]
+        images = read_set(paths, quick)
         measured[test] = {}
         for condition, readout in CONDITIONS.items():
-            scores = [score_image(imager, *image, readout=readout) for image in images]
+            scores = score_images(imager, images, readout)
             measured[test][condition] = summarize(imager, test, scores, None, readout=readout)
     return {"label": label, "phi": imager.patterns.hash, "sets": measured}
 
@@ -136,16 +133,13 @@ def _summary(row: dict[str, Any]) -> str:
 
 def readouts_to_markdown(result: dict[str, Any]) -> str:
     """Return a table of mean PSNR for each test set."""
-    lines = [
-        f"# {result['table']}",
-        "",
+    about = [
         f"PSNR in dB, mean over images, at a sampling ratio of {result['rate']:g}: exact "
         "measurements; Gaussian noise of deviation σ (pixel values) on every measurement;",
         "codes of few bits, each pattern ranged to its largest measurement in the image. Linear "
         "estimates are told the error, too; ρ is the correlation of neighbors that they assume.",
-        *(["", "**A quick run on parts of few images: not to be compared with anything.**"]
-          if result["quick"] else []),
-    ]  # fmt: skip
+    ]
+    lines = table_head(result["table"], about, result["quick"])
     for test in result["rows"][0]["sets"]:
         lines += ["", f"## {test}", "", f"| | {' | '.join(CONDITIONS)} |"]
         lines.append("|---" * (1 + len(CONDITIONS)) + "|")

@@ -1,6 +1,6 @@
-"""A table of the paper as Markdown: means, measurements per pixel, and every image."""
+"""Tables as Markdown: those of the paper, with every image, and what all tables share."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from tersense.errors import visible
@@ -29,8 +29,7 @@ def to_markdown(result: dict[str, Any]) -> str:
             else []
         ),
         "",
-        _line(head),
-        _line(["---"] * len(head)),
+        *table_columns(head),
     ]
     for row in rows:
         cells = [
@@ -38,7 +37,7 @@ def to_markdown(result: dict[str, Any]) -> str:
             for s in sets
         ]
         published = ["" if p is None else f"{p:.2f}" for p in row["published"]]
-        lines.append(_line([row["label"], *cells, *published]))
+        lines.append(line([row["label"], *cells, *published]))
     lines += ["", _measurements(rows, sets[0])]
     for name in sets:
         for protocol in (OVERLAPPING, OWN):
@@ -65,11 +64,10 @@ def _measurements(rows: list[dict[str, Any]], name: str) -> str:
 
 def _image_table(rows: list[dict[str, Any]], name: str, protocol: str) -> Iterator[str]:
     images = [image["name"] for image in rows[0]["sets"][name][protocol]["images"]]
-    yield _line(["image", *(row["label"] for row in rows)])
-    yield _line(["---"] * (len(rows) + 1))
+    yield from table_columns(["image", *(row["label"] for row in rows)])
     for number, image in enumerate(images):
         figures = [row["sets"][name][protocol]["images"][number]["psnr"] for row in rows]
-        yield _line([image, *("–" if f is None else f"{f:.2f}" for f in figures)])
+        yield line([image, *("–" if f is None else f"{f:.2f}" for f in figures)])
 
 
 def mean_psnr(figures: dict[str, Any], protocol: str) -> str:
@@ -78,5 +76,17 @@ def mean_psnr(figures: dict[str, Any], protocol: str) -> str:
     return "–" if value is None else f"{value:.2f}"
 
 
-def _line(cells: Iterable[str]) -> str:
+def line(cells: Iterable[str]) -> str:
+    """Return a row of a table."""
     return "| " + " | ".join(cells) + " |"
+
+
+def table_head(name: str, about: Sequence[str], quick: bool) -> list[str]:
+    """Return the first lines of a table in Markdown: what it is, and whether it counts."""
+    warning = "**A quick run on parts of few images: not to be compared with anything.**"
+    return [f"# {name}", "", *about, *(["", warning] if quick else [])]
+
+
+def table_columns(cells: Sequence[str]) -> list[str]:
+    """Return the lines that name the columns of a table."""
+    return [line(cells), line(["---"] * len(cells))]

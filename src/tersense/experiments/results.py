@@ -26,13 +26,13 @@ class Missing(Exception):  # noqa: N818
         self.rows = list(rows)
 
 
-def read_result(path: Path) -> dict[str, Any]:
-    """Read a `result.json`."""
+def read_result(path: Path, keys: Iterable[str] = ("protocol", "sets")) -> dict[str, Any]:
+    """Read a `result.json`, or another file with these keys."""
     try:
         result = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
         raise TersenseError(f"{path} is damaged; remove it to measure again") from error
-    if not isinstance(result, dict) or not {"protocol", "sets"} <= result.keys():
+    if not isinstance(result, dict) or not set(keys) <= result.keys():
         raise TersenseError(f"{path} is no result of reproduce; remove it to measure again")
     return result
 

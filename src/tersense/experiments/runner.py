@@ -5,7 +5,6 @@ it on every test set by both protocols, and leaves `result.json` in a folder of 
 there already is not done again, and a training that was interrupted goes on.
 """
 
-import hashlib
 import json
 import multiprocessing
 import os
@@ -37,8 +36,9 @@ from tersense.experiments.tables import (
     protocols,
     recipe,
 )
+from tersense.experiments.testsets import find_sets, hash_images, read_set
 from tersense.io.files import make_folder, write_json
-from tersense.io.images import find_images, read_gray
+from tersense.io.images import find_images
 from tersense.io.patches import is_patch_file
 from tersense.models.imager import Imager
 from tersense.reconstruction.classical import NAMES
@@ -119,11 +119,7 @@ def _run_in_worker(experiment: Experiment, options: Options) -> dict[str, Any]:
 
 def _check(options: Options) -> None:
     """Refuse what would fail only after hours of training."""
-    names = [test.name for test in options.tests]
-    if len(set(names)) < len(names):
-        raise TersenseError(f"two test folders have the same name: {', '.join(sorted(names))}")
-    for test in options.tests:
-        find_images(test)
+    find_sets(options.tests)
     choose_device(options.device)
     source = resolve_source(options.train)
     if not is_patch_file(source):
@@ -186,11 +182,8 @@ def _train(config: Config, tests: tuple[Path, ...]) -> tuple[CameraLike, dict[st
 def _evaluate(
     camera: CameraLike, folder: Path, stride: int | None, options: Options
 ) -> dict[str, Any]:
-    files = find_images(folder)[: 2 if options.quick else None]
-    images = ((path.stem, read_gray(path)) for path in files)
-    if options.quick:
-        images = ((name, image[:48, :40]) for name, image in images)
-    scores = [score_image(camera, name, image, stride) for name, image in images]
+    images = read_set(find_sets([folder], options.quick)[folder.name], options.quick)
+    scores = [score_image(camera, *image, stride) for image in images]
     return summarize(camera, folder.name, scores, stride)
 
 
@@ -201,23 +194,13 @@ def _protocol(experiment: Experiment, options: Options) -> dict[str, Any]:
         config["train"].pop(key)
     config["data"]["train"] = options.train.name
     tests = sorted(test.name for test in options.tests)
-    images = {test.name: _hash_images(test, contents=True) for test in options.tests}
+    images = {test.name: hash_images(test) for test in options.tests}
     if experiment.method == "train":
-        images["training"] = _hash_images(resolve_source(options.train), contents=False)
+        images["training"] = hash_images(resolve_source(options.train), contents=False)
     matrix = {} if experiment.method == "train" else which_matrix(experiment, options)
     return {"method": experiment.method, "config": config, "quick": options.quick,
             "protocols": protocols(experiment, options), "tests": tests,
             "pictures": images} | matrix  # fmt: skip
-
-
-def _hash_images(source: Path, contents: bool) -> str:
-    """Return a hash of the names and sizes of the images of a folder, or of what they hold."""
-    digest = hashlib.sha256()
-    for path in find_images(source) if source.is_dir() else [source]:
-        digest.update(f"{path.name}|{path.stat().st_size}|".encode())
-        if contents:
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
 
 
 def _result_path(experiment: Experiment, options: Options) -> Path:

@@ -54,15 +54,16 @@ def load(
         return imager
     if stride is not None:
         raise TersenseError(f"{name} has its own stride; only a file of patterns can be given one")
-    imager = read_model(_find(name), device)
+    imager = read_model(find_file(name), device)
     imager.precision = precision
     if name in names():
         imager.name = name
     return imager
 
 
-def _find(name: str) -> Path:
-    """Return the file of a built-in model, a model file, or the folder of a training run."""
+def find_file(name_or_path: str | Path) -> Path:
+    """Return the file of a built-in model, a model file, or that of a training run's folder."""
+    name = ALIASES.get(str(name_or_path), str(name_or_path))
     if name in names():
         return WEIGHTS / f"{name}.safetensors"
     if (Path(name) / "model.safetensors").is_file():

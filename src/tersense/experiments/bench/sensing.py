@@ -88,6 +88,7 @@ def race(
     clock: Callable[[], float] = time.perf_counter,
     turn: float = 0.0,
     fewest: int = _FEWEST,
+    of: Callable[[list[float]], Any] = np.median,
 ) -> dict[str, float]:
     """Run contestants in turns and return the median seconds of a call of each.
 
@@ -98,6 +99,7 @@ def race(
         turn: Seconds that each runs at a time, at the least: as long for a fast one as for a slow
             one, so that all find the caches as they left them. 0 for one call.
         fewest: Turns of each, at the least.
+        of: What to return of the turns, if not their median.
     """
     calls = dict.fromkeys(contestants, 1)
     for name, run in contestants.items():
@@ -116,7 +118,7 @@ def race(
             for _ in range(calls[name]):
                 run()
             times[name].append((clock() - start) / calls[name])
-    return {name: float(np.median(values)) for name, values in times.items()}
+    return {name: float(of(values)) for name, values in times.items()}
 
 
 def bench_sensing(quick: bool = False, track: Track = quietly) -> dict[str, Any]:
