@@ -18,7 +18,7 @@ SensorModeOption = Annotated[
         "--adaptive",
         metavar="MODE",
         help="Measure where it pays. closed: in rounds, the network looks at each; open: the "
-        "sensor decides at half of the budget; encoder: of all sums, it keeps those that matter.",
+        "sensor decides at 40 % and 70 %; encoder: of all sums, it keeps those that matter.",
     ),
 ]
 ModeOption = Annotated[

@@ -96,13 +96,13 @@ def write_frames(
 ) -> None:
     """Write what the testbench reads: measurements, orders, scores and counts; all of one size."""
     scores, counts = frame_words(decision, frames)
-    values = np.concatenate([frame.y[..., : frame.rows].ravel() for frame in frames])
-    orders = [n for frame in frames for n in (frame.rows, frame.start, frame.budget)]
+    values = np.concatenate([y for frame in frames for y in frame.values])
     h, w = frames[0].y.shape[:2]
     y_bits = imager.patterns.accumulator_bits
     count_bits = decision.levels[-1].bit_length()
     write_mem(folder / "test_values.mem", values, y_bits)
-    write_mem(folder / "test_orders.mem", orders, 32)
+    write_mem(folder / "test_known.mem", np.ravel([frame.rows for frame in frames]), count_bits)
+    write_mem(folder / "test_orders.mem", np.ravel([frame.order for frame in frames]), 32)
     write_mem(folder / "test_scores.mem", scores.ravel(), SCORE_BITS)
     write_mem(folder / "test_counts.mem", counts, count_bits)
     sizes = {
