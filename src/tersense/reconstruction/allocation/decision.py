@@ -39,9 +39,9 @@ EIGHTHS = 3  # bits after the leading one
 _FIRST_ROWS = 10  # that predict the others; more gain little
 _CORRELATION = 0.96  # of pixels side by side
 _BRIGHTNESS = 2.0  # variance of a window's brightness, in that of its pixels around it
-# Mean difference of scores that means nothing, in eighths of log₂: where a step may be taken in
-# part, and where it may not.
-_CHANCE, _CHANCE_WHOLE = 5, 8
+# Mean difference of scores that means nothing, in eighths of log₂: where all rows are known; where
+# few are; and where, besides, a step cannot be taken in part.
+_ENCODER_CHANCE, _OPEN_CHANCE, _WHOLE_CHANCE = 4, 5, 8
 SCORE_BITS = 12
 _MOST_SHIFT = 32
 _LOWEST_SCORE, _HIGHEST_SCORE = -(1 << (SCORE_BITS - 1)), (1 << (SCORE_BITS - 1)) - 2
@@ -115,13 +115,14 @@ class IntegerDecision(nn.Module):
             whole: Take whole steps only, so that windows end at levels and can be decided again.
         """
         if counts is None:
-            scores = self.scores(y, np.full(y.shape[1:], len(self.prediction)))
+            scores, chance = self.scores(y, np.full(y.shape[1:], len(y))), _ENCODER_CHANCE
         elif np.isin(counts, self.levels).all():
             steps = np.array(self.levels[1:])[:, None, None]
             scores = np.where(steps <= counts, TAKEN, self.scores(y, counts))
+            chance = _WHOLE_CHANCE if whole else _OPEN_CHANCE
         else:
             raise ValueError(f"counts must be levels, {self.levels}, got {np.unique(counts)}")
-        return spend(temper(scores, whole), self.levels, budget, whole)
+        return spend(temper(scores, chance), self.levels, budget, whole)
 
     def scores(self, y: NDArray[np.integer], known: Integers) -> Integers:
         """Return the scores (K − 1, h, w) of all steps, given the `known` (h, w) first rows."""
@@ -215,12 +216,12 @@ def _share(growth: Integers, left: int) -> Integers:
     return shared
 
 
-def temper(scores: Integers, whole: bool = False) -> Integers:
+def temper(scores: Integers, chance: int) -> Integers:
     """Draw scores (K − 1, h, w) to the mean of each step, the more the less they differ.
 
-    D, the mean of |s − mean|, says how far: not at all from D = 13 on, altogether up to D = 5. What
-    is left of a difference is (min(max(D − 5, 0), 8)·(s − mean)) >> 3. Decisions in whole steps,
-    which come early and cannot be small, take D − 8. Steps that are taken stay so, and have no say.
+    D, the mean of |s − mean|, says how far: altogether up to D = `chance`, not at all from 8 more
+    on. What is left of a difference is (min(max(D − chance, 0), 8)·(s − mean)) >> 3. Steps that are
+    taken stay so, and have no say.
     """
     undecided = scores < TAKEN
     number = undecided.sum(axis=(1, 2), keepdims=True)
@@ -228,7 +229,7 @@ def temper(scores: Integers, whole: bool = False) -> Integers:
     mean = total // np.maximum(number, 1)
     apart = np.where(undecided, scores - mean, 0)
     differ = int(np.abs(apart).sum() // max(number.sum(), 1))
-    share = min(max(differ - (_CHANCE_WHOLE if whole else _CHANCE), 0), 8)
+    share = min(max(differ - chance, 0), 8)
     drawn = np.where(undecided, mean + ((share * apart) >> 3), TAKEN)
     tempered: Integers = np.minimum.accumulate(drawn, axis=0)
     return tempered

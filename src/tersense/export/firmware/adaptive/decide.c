@@ -4,8 +4,12 @@
 #define HIGHEST 2046
 #define TAKEN 2047 /* instead of a score: the window has these rows already */
 #define SCORE_BITS 12
-#define CHANCE 5 /* a mean difference of scores that means nothing; */
-#define CHANCE_WHOLE 8 /* where a step may not be taken in part */
+
+/* A mean difference of scores that means nothing: where all rows are known; where few are; and
+ * where, besides, a step cannot be taken in part. */
+#define ENCODER_CHANCE 4
+#define OPEN_CHANCE 5
+#define WHOLE_CHANCE 8
 
 /* Shift right and round down; C leaves it open for negative numbers. */
 static tersense_sum shift_down(tersense_sum value, unsigned by)
@@ -92,15 +96,16 @@ int tersense_score(const tersense_value *y, size_t known, int16_t scores[TERSENS
     return tersense_score_end(&scorer, scores);
 }
 
-/* Mark the steps that windows have. Returns 0 if one has neither 0 rows nor those of a level. */
+/* Mark the steps that windows have. Returns 0 if counts are neither all 0 nor all levels. */
 static int mark(int16_t *scores, size_t windows, const uint16_t *counts)
 {
+    const int taken = *counts != 0;
     size_t k;
 
     for (; windows; windows--, counts++, scores += TERSENSE_STEPS) {
         for (k = 0; k < TERSENSE_STEPS && tersense_levels[k + 1] <= *counts; k++)
             scores[k] = TAKEN;
-        if (*counts && *counts != tersense_levels[k])
+        if (*counts != (taken ? tersense_levels[k] : 0))
             return 0;
     }
     return 1;
@@ -130,9 +135,8 @@ static int mean_of(const int16_t *scores, size_t windows, int64_t *all)
 }
 
 /* Draw scores to the mean of their step, the more the less they differ. */
-static void temper(int16_t *scores, size_t windows, int whole)
+static void temper(int16_t *scores, size_t windows, int chance)
 {
-    const int chance = whole ? CHANCE_WHOLE : CHANCE;
     int means[TERSENSE_STEPS], share = 0;
     int64_t all = 0, apart = 0;
     size_t window, k;
@@ -207,9 +211,11 @@ int tersense_spend(int16_t *scores, size_t windows, int64_t budget, int whole, u
     int threshold = LOWEST, place;
     size_t k;
 
+    if (!windows)
+        return 1;
     if (!mark(scores, windows, counts) || taken_of_all(scores, windows, TAKEN) > budget)
         return 0;
-    temper(scores, windows, whole);
+    temper(scores, windows, !*counts ? ENCODER_CHANCE : whole ? WHOLE_CHANCE : OPEN_CHANCE);
     for (place = SCORE_BITS - 1; place >= 0; place--)
         if (taken_of_all(scores, windows, threshold + (1 << place) - 1) > budget)
             threshold += 1 << place;

@@ -49,7 +49,7 @@ int tersense_score(const tersense_value *y, size_t known, int16_t scores[TERSENS
  * scores: those of one window after the other, each from the rows that it has; they are overwritten.
  * whole:  take whole steps only, so that windows end at levels and can be decided again; what no
  *         step fits into is left.
- * counts: what windows have, a level or, for an encoder, 0; then what they take.
+ * counts: what windows have, levels (open loop) or all 0 (encoder); then what they take.
  *
  * Returns 0, and decides nothing, if counts are others, or the budget is below what all windows take
  * in any case: what they have, or the first level.

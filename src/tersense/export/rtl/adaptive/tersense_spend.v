@@ -14,7 +14,7 @@
 //
 // Steps that a window has already are taken (score_taken, from its first step on), whatever they
 // score, and kept as 4095. With whole, windows take whole steps only, and end at levels: no SPLIT.
-// budget and whole must not change from the first score to the last count. A budget below what the
+// budget, whole and chance must not change from the first score to the last count. A budget below what the
 // windows have, or below the first level for all, gives them no more than that.
 module tersense_spend #(
     parameter WINDOWS     = 300,
@@ -27,6 +27,7 @@ module tersense_spend #(
     input  wire                   rst,
     input  wire [BUDGET_BITS-1:0] budget,
     input  wire                   whole,
+    input  wire [3:0]             chance,  // mean difference of scores that means nothing
 
     input  wire                   score_valid,
     output wire                   score_ready,
@@ -129,7 +130,7 @@ module tersense_spend #(
 
     reg  [11:0]        means [0:(1 << STEP_BITS)-1];
     reg  [11:0]        mean2, mean3, least;
-    reg  [3:0]         share;  // 0 to 8
+    reg  [3:0]         share, doubt;  // 0 to 8
     reg  signed [12:0] apart2;
     reg  signed [16:0] drawn3;
     wire signed [16:0] wide2 = apart2;
@@ -216,6 +217,8 @@ module tersense_spend #(
                     held <= step_last ? LOWEST : holds;
                     if (step_last) spare <= (window == 0 ? budgeted : spare) - needed;
                     if (walk_end) begin
+                        doubt     <= chance;
+                        share     <= 4'd0;
                         deviation <= {DEVIATION_BITS{1'b0}};
                         total     <= {TOTAL_BITS{1'b0}};
                         number    <= {(WINDOW_BITS+1){1'b0}};
@@ -253,18 +256,18 @@ module tersense_spend #(
                     if (done) begin
                         total   <= {TOTAL_BITS{1'b0}};
                         number  <= {(WINDOW_BITS+1){1'b0}};
-                        share   <= 4'd0;
-                        bar     <= (unit << (whole ? 3 : 2)) + (unit << !whole);  // 9 or 6
+                        bar     <= unit;
                         step    <= step_last ? {STEP_BITS{1'b0}} : step + 1'b1;
                         address <= step_last ? {ADDRESS_BITS{1'b0}} : step + 1'b1;
                         walking <= !step_last;
                         state   <= step_last ? COMPARE : SUM;
                     end
                 end
-                COMPARE:  // share = min(max(deviation / all - 5, 0), 8); with whole, - 8
+                COMPARE:  // share = min(max(deviation / all - chance, 0), 8)
                     if (deviation >= bar && share != 4'd8) begin
-                        bar   <= bar + unit;
-                        share <= share + 1'b1;
+                        bar <= bar + unit;
+                        if (doubt == 0) share <= share + 1'b1;
+                        else            doubt <= doubt - 1'b1;
                     end else begin
                         walking <= 1'b1;
                         state   <= TEMPER;
