@@ -47,8 +47,8 @@ def run_c(program, imager, frames):
     """Give frames to `decider -`; return the scores (windows, K − 1) and counts of all windows."""
     kind = np.int16 if imager.patterns.accumulator_bits <= 16 else np.int32
     sent = b"".join(
-        np.array([frame.y[..., 0].size, frame.rows, frame.start, frame.budget], np.int32).tobytes()
-        + frame.y[..., : frame.rows].astype(kind).tobytes()
+        np.array([len(frame.values), *frame.order], np.int32).tobytes()
+        + b"".join(np.int32(len(y)).tobytes() + y.astype(kind).tobytes() for y in frame.values)
         for frame in frames
     )
     done = subprocess.run([program, "-"], input=sent, capture_output=True, timeout=3600)

@@ -89,9 +89,10 @@ def test_c_refuses_what_python_refuses(tmp_path):
     folder = tmp_path / "c/adaptive"
     run_tool(folder, "make", "decider")
     y = np.ones((2, 2, 20), np.int64)
-    run_c(folder / "decider", imager, [Frame(y, 5, 20)])
-    for frame in (Frame(y, 5, 19), Frame(y, 2, 40)):
-        with pytest.raises(ValueError, match=r"budget must be|needs the first"):
+    have = np.array([[5, 3], [8, 5]])
+    run_c(folder / "decider", imager, [Frame(y, have, 21)])
+    for frame in (Frame(y, have, 20), Frame(y, have - 1, 40), Frame(y, have + 1, 40)):
+        with pytest.raises(ValueError, match=r"budget must be|needs the first|must be levels"):
             frame.decide(imager.camera.decision)
         with pytest.raises(AssertionError, match="impossible"):
             run_c(folder / "decider", imager, [frame])
@@ -126,14 +127,15 @@ def test_a_decision_takes_the_clocks_that_the_manifest_says(tmp_path):
     assert 0.9 * told < clocks <= told
 
 
-def test_a_budget_that_is_too_small_gives_no_more_than_the_start(tmp_path):
+def test_a_budget_that_is_too_small_gives_no_more_than_there_is(tmp_path):
     imager = deciding_camera()
     export("verilog", imager, tmp_path / "v", adaptive=True)
     folder = tmp_path / "v/adaptive"
-    frames = [Frame(frame.y, 6, 12 * 6) for frame in make_frames(imager, (3, 4), 2)]
+    have = np.random.default_rng(0).choice([3, 5, 8], (3, 4))
+    frames = [Frame(frame.y, have, have.sum()) for frame in make_frames(imager, (3, 4), 2)]
     write_frames(folder, imager, imager.camera.decision, frames)
     orders = folder / "test_orders.mem"
-    orders.write_text(orders.read_text().replace(f"{12 * 6:08x}", f"{12 * 6 - 9:08x}"))
+    orders.write_text(orders.read_text().replace(f"{have.sum():08x}", f"{have.sum() - 9:08x}"))
     build_decider(folder)
     simulate_decider(folder)
 
@@ -144,11 +146,15 @@ FAULTS = {
     "sums start anew": ("scores", "leading ? {SUM_BITS{1'b0}} : sum << 1", "sum << 1"),
     "rectifier": ("scores", "acc[ACC_BITS-1] ? {ACC_BITS{1'b0}} : acc >>> 6", "acc >>> 6"),
     "falling": ("scores", "number == 0 || limited < $signed(score)", "1'b1"),
+    "known steps": ("scores", "number + 1'b1 < groups", "number < groups"),
     "limits": ("scores", "acc > highest", "1'b0 && acc > highest"),
     "last weight": ("scores", "last_index <= FIRST - 1", "last_index <= FIRST - 2"),
-    "levels below the start": ("spend", "level > start ? level : start", "level"),
-    "rounding of the mean": ("spend", "divisor <= frame << 11", "divisor <= frame << 10"),
-    "chance": ("spend", "bar     <= 5 * WORDS", "bar     <= 4 * WORDS"),
+    "steps that are taken": ("spend", "score_taken ? level : held", "held"),
+    "taken steps in the mean": ("spend", "valid2 && !taken2) begin", "valid2) begin"),
+    "taken steps in the spread": ("spend", "&& !taken2) deviation", ") deviation"),
+    "whole steps": ("spend", "whole ? {(TOTAL_BITS+1){1'b0}} : fits", "fits"),
+    "rounding of the mean": ("spend", "divisor <= counted << 11", "divisor <= counted << 10"),
+    "chance": ("spend", "if (doubt == 0)", "if (doubt == 1)"),
     "share": ("spend", "share != 4'd8", "share != 4'd7"),
     "budget": ("spend", "state == SEARCH ? spare : left", "spare"),
     "one more": ("spend", "extra <= extra - 1", "extra <= extra"),
@@ -232,7 +238,7 @@ def test_the_lines_of_c_in_the_readme_compile(tmp_path):
     text = (tmp_path / "c/README.md").read_text()
     begin = text.index("    static int16_t scores")
     fragment = text[begin : text.index("counts);", begin)] + "counts);"
-    head = "void f(tersense_value y[][TERSENSE_ROWS], size_t known, unsigned start, int64_t budget)"
+    head = "void f(tersense_value y[][TERSENSE_ROWS], size_t *known, int64_t budget, int whole)"
     (tmp_path / "c/adaptive/fragment.c").write_text(
         f'#include "decide.h"\n{head};\n{head} {{\n{fragment}\n}}\n'
     )

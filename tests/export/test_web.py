@@ -285,8 +285,7 @@ def test_threads_share_the_work_where_the_page_is_isolated(browser, folder, imag
 
 def test_decisions_are_those_of_python_whatever_the_weights(page, rng):
     """Random weights, sums from nothing to the largest, budgets from the least to all rows."""
-    decide = """async ([weights, y, windows, budget, known]) =>
-        (await import('./decision.js')).decide(weights, y, windows, budget, known)"""
+    decide = """async ([mode, ...values]) => (await import('./decision.js'))[mode](...values)"""
     for seed in range(12):
         camera = deciding_imager(seed)
         decision, rows = camera.camera.decision, camera.rows
@@ -294,11 +293,10 @@ def test_decisions_are_those_of_python_whatever_the_weights(page, rng):
         grid = (int(rng.integers(1, 5)), int(rng.integers(1, 6)))
         y = (rng.normal(0, 10 ** rng.uniform(0, 4), (rows, *grid))).astype(np.int64)
         mean = int(rng.integers(weights["levels"][0], rows + 1))
-        for known in (None, max(weights["levels"][0], mean // 2)):
+        for mode, rule in (("openLoop", decision.open_loop), ("decide", decision.decide)):
             budget = mean * grid[0] * grid[1]
-            expected = decision.decide(y, budget, known)
-            values = [weights, y.reshape(-1).tolist(), grid[0] * grid[1], budget, known]
-            assert page.evaluate(decide, values) == expected.reshape(-1).tolist()
+            values = [mode, weights, y.reshape(-1).tolist(), grid[0] * grid[1], budget]
+            assert page.evaluate(decide, values) == rule(y, budget).reshape(-1).tolist()
 
 
 def test_models_that_the_page_cannot_show_are_refused(tmp_path, refused, capsys):

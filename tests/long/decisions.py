@@ -39,10 +39,12 @@ def real_frames(imager, count, random):
             random.integers(have - n + 1) for n, have in zip(side, gray.shape, strict=True)
         )
         y = imager.sense(gray[top : top + side[0], left : left + side[1]]).values
-        known = int(random.integers(decision.levels[0], rows + 1)) if number % 2 else None
-        least = max(decision.levels[0], known or 0) * SHAPE[0] * SHAPE[1]
+        levels = decision.levels[: random.integers(1, len(decision.levels) + 1)]
+        counts = random.choice(levels, SHAPE) if number % 2 else None
+        least = decision.levels[0] * SHAPE[0] * SHAPE[1] if counts is None else counts.sum()
         budget = int(random.integers(least, rows * SHAPE[0] * SHAPE[1] + 1))
-        frames.append(Frame(np.moveaxis(y, 0, -1).astype(np.int64), known, budget))
+        whole = number % 4 == 1
+        frames.append(Frame(np.moveaxis(y, 0, -1).astype(np.int64), counts, budget, whole))
     return frames
 
 

@@ -112,7 +112,8 @@ def test_a_model_file_keeps_the_decision(imager, tmp_path):
     again = read_model(tmp_path / "model.safetensors")
     y = imager.sense(IMAGE).values
     ours, theirs = imager.camera.decision, again.camera.decision
-    np.testing.assert_array_equal(ours.scores(y, 20), theirs.scores(y, 20))
+    known = np.full(y.shape[1:], 20)
+    np.testing.assert_array_equal(ours.scores(y, known), theirs.scores(y, known))
     broken = adaptive_imager()
     broken.camera.decision = IntegerDecision(broken.rows, ours.levels)
     broken.camera.decision.shift[2] = -3

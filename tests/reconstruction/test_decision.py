@@ -11,6 +11,7 @@ from hypothesis.extra import numpy as arrays
 from deciders import LEVELS, random_decision
 from tersense.errors import TersenseError
 from tersense.reconstruction.allocation.decision import (
+    TAKEN,
     linear_prediction,
     log2_eighths,
     residuals,
@@ -74,11 +75,13 @@ def plain_scores(decision, y, known):
 def test_scores_are_the_sums_and_shifts_that_the_module_describes(known):
     decision = random_decision()
     y = np.random.default_rng(1).integers(-50_000, 50_000, (20, 3, 4)).astype(np.int32)
-    found = decision.scores(y, known)
+    rows = np.full((3, 4), known)
+    rows[1, 2] = 5  # each window by its own net
+    found = decision.scores(y, rows)
     assert found.shape == (4, 3, 4)
-    for i in range(3):
-        for j in range(4):
-            assert found[:, i, j].tolist() == plain_scores(decision, y[:, i, j].tolist(), known)
+    for i, j in np.ndindex(3, 4):
+        expected = plain_scores(decision, y[:, i, j].tolist(), rows[i, j])
+        assert found[:, i, j].tolist() == expected
 
 
 def test_rows_are_predicted_from_those_before_them_only():
@@ -93,63 +96,99 @@ def test_rows_that_are_not_known_have_no_say():
     y = np.random.default_rng(1).integers(-5000, 5000, (20, 3, 4))
     other = y.copy()
     other[8:] = 77
-    np.testing.assert_array_equal(decision.scores(y, 8), decision.scores(other, 8))
-    assert (decision.scores(y, 20) != decision.scores(other, 20)).any()
+    eight, all_rows = np.full((3, 4), 8), np.full((3, 4), 20)
+    np.testing.assert_array_equal(decision.scores(y, eight), decision.scores(other, eight))
+    assert (decision.scores(y, all_rows) != decision.scores(other, all_rows)).any()
     with pytest.raises(ValueError, match="needs the first 3 rows, got 2"):
-        decision.scores(y, 2)
+        decision.scores(y, np.full((3, 4), 2))
 
 
 @st.composite
 def scored(draw):
     shape = draw(st.integers(1, 5)), draw(st.integers(1, 5))
-    scores = draw(arrays.arrays(np.int64, (4, *shape), elements=st.integers(-3000, 3000)))
+    scores = draw(arrays.arrays(np.int64, (4, *shape), elements=st.integers(-2048, 2046)))
     if draw(st.booleans()):
-        scores = scores // 1000  # many alike
+        scores = scores // 700  # many alike
     scores = np.minimum.accumulate(scores, axis=0)
-    start = draw(st.integers(0, 20))
-    windows = shape[0] * shape[1]
-    return scores, start, windows * max(start, 3) + draw(st.integers(0, 20 * windows))
+    held = draw(arrays.arrays(np.int64, shape, elements=st.sampled_from(LEVELS)))
+    scores[np.array(LEVELS)[1:, None, None] <= held] = TAKEN
+    return scores, held, int(held.sum()) + draw(st.integers(0, 20 * held.size))
 
 
 @given(scored())
 @settings(deadline=None, max_examples=300)
 def test_the_budget_is_spent_from_the_highest_scores_down(case):
-    scores, start, budget = case
-    counts = spend(scores, LEVELS, start, budget)
-    assert counts.min() >= max(start, 3)
+    scores, held, budget = case
+    counts = spend(scores, LEVELS, budget)
+    assert (counts >= held).all()
     assert counts.max() <= 20
     assert counts.sum() == min(budget, 20 * counts.size)
-    bounds = np.maximum(LEVELS, start)[:, None, None]
-    limited, paid = np.clip(scores, -2048, 2046), bounds[1:] > start
-    taken = (counts >= bounds[1:]) & paid
-    left = (counts <= bounds[:-1]) & paid
+    bounds = np.array(LEVELS)[:, None, None]
+    undecided = scores < TAKEN
+    taken, left = (counts >= bounds[1:]) & undecided, (counts <= bounds[:-1]) & undecided
     if taken.any() and left.any():
-        assert limited[taken].min() >= limited[left].max()
+        assert scores[taken].min() >= scores[left].max()
     begun = (counts > bounds[:-1]) & (counts < bounds[1:])
     if begun.any():
-        assert np.ptp(limited[begun]) == 0
+        assert np.ptp(scores[begun]) == 0
+    whole = spend(scores, LEVELS, budget, whole=True)
+    assert np.isin(whole, LEVELS).all()
+    assert (held <= whole).all()
+    assert (whole <= counts).all()
 
 
 def test_windows_that_score_alike_take_as_many():
-    counts = spend(np.full((4, 3, 3), 17), LEVELS, 3, 9 * 11 + 4)
+    counts = spend(np.full((4, 3, 3), 17), LEVELS, 9 * 11 + 4)
     assert counts.reshape(-1).tolist() == [12] * 4 + [11] * 5
 
 
 def test_scores_that_differ_little_are_drawn_to_their_mean():
     random = np.random.default_rng(0)
     wide = np.minimum.accumulate(random.integers(-200, 200, (4, 6, 6)), axis=0)
-    np.testing.assert_array_equal(temper(wide), wide)
+    np.testing.assert_array_equal(temper(wide, 4), wide)
     narrow = random.integers(-7, 8, (4, 6, 6)) - 50 * np.arange(4)[:, None, None]
-    assert all(np.ptp(step) == 0 for step in temper(narrow))
+    assert all(np.ptp(step) == 0 for step in temper(narrow, 4))
     between = narrow * 2
-    drawn = temper(between)
+    drawn = temper(between, 4)
     assert 0 < drawn[0].std() < 0.75 * between[0].std()
+    assert temper(between, 6)[0].std() < drawn[0].std()
     assert (np.diff(drawn, axis=0) <= 0).all()
 
 
-def test_a_budget_below_the_start_is_refused():
+def test_steps_that_are_taken_have_no_say_in_the_mean():
+    random = np.random.default_rng(0)
+    scores = np.minimum.accumulate(random.integers(-20, 20, (4, 6, 6)), axis=0)
+    alone = temper(scores[:, :3], 4)
+    scores[:, 3:] = TAKEN
+    found = temper(scores, 4)
+    np.testing.assert_array_equal(found[:, :3], alone)
+    assert (found[:, 3:] == TAKEN).all()
+
+
+def test_a_budget_below_what_windows_have_is_refused():
+    scores = np.zeros((4, 1, 2), np.int64)
+    scores[0, 0, 1] = TAKEN
     with pytest.raises(ValueError, match="budget must be at least 8, got 7"):
-        spend(np.zeros((4, 1, 2), np.int64), LEVELS, 4, 7)
+        spend(scores, LEVELS, 7)
+
+
+def test_counts_that_are_no_levels_are_refused():
+    with pytest.raises(ValueError, match=r"counts must be levels, .* got \[6\]"):
+        random_decision().decide(np.zeros((20, 1, 2), np.int64), 30, np.array([[6, 6]]))
+
+
+def test_an_open_loop_decides_by_what_it_has_measured():
+    """Rows that are not taken in the end change nothing; those that are taken do."""
+    decision, random = random_decision(second=40, shift=8, fall=7), np.random.default_rng(2)
+    y = random.integers(-900, 900, (20, 6, 7)) * random.integers(1, 30, (6, 7))
+    for budget in (3 * 42, 5 * 42 + 11, 10 * 42, 20 * 42):
+        counts = decision.open_loop(y, budget)
+        assert counts.sum() == budget
+        other = np.where(np.arange(20)[:, None, None] < counts, y, 7777)
+        np.testing.assert_array_equal(decision.open_loop(other, budget), counts)
+    half = decision.open_loop(y, 10 * 42)
+    assert np.ptp(half) > 0
+    assert (decision.open_loop(y[:, ::-1], 10 * 42) != half).any()
 
 
 def test_smooth_content_is_predicted_and_texture_is_not():

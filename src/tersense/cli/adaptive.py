@@ -18,8 +18,8 @@ SensorModeOption = Annotated[
         "--adaptive",
         metavar="MODE",
         help="Measure more where it pays. closed: in rounds, the network decides after each; open: "
-        "the sensor decides after half of the budget; encoder: it computes all sums "
-        "and keeps those that matter.",
+        "the sensor decides at 40 % and at 70 % of the budget; encoder: it computes all sums and "
+        "keeps those that matter.",
     ),
 ]
 ModeOption = Annotated[

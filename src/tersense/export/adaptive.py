@@ -37,30 +37,39 @@ class Frame:
 
     Args:
         y: (h, w, m), exact; what is not known is ignored.
-        known: Rows that every window was measured with; None for an encoder, which knows all.
+        counts: (h, w), what each window was measured with; None for an encoder, which knows all.
         budget: Of all windows together.
+        whole: Whether to take whole steps only.
     """
 
     y: Integers
-    known: int | None
+    counts: Integers | None
     budget: int
+    whole: bool = False
 
     def decide(self, decision: IntegerDecision) -> tuple[Integers, Integers]:
         """Return the scores (windows, K − 1) and the counts (windows,) that Python finds."""
         y = np.moveaxis(self.y, -1, 0)
-        scores = decision.scores(y, self.y.shape[-1] if self.known is None else self.known)
-        counts = decision.decide(y, self.budget, self.known)
+        scores = decision.scores(y, self.rows)
+        counts = decision.decide(y, self.budget, self.counts, self.whole)
         return scores.reshape(len(scores), -1).T, counts.reshape(-1)
 
     @property
-    def rows(self) -> int:
-        """How many rows the decision is told."""
-        return self.y.shape[-1] if self.known is None else self.known
+    def rows(self) -> Integers:
+        """How many rows of each window the decision is told, (h, w)."""
+        known = np.full(self.y.shape[:2], self.y.shape[-1])
+        return known if self.counts is None else self.counts
 
     @property
-    def start(self) -> int:
-        """What every window has in any case; an encoder has sent nothing yet."""
-        return self.known or 0
+    def values(self) -> list[Integers]:
+        """The rows that are known, of one window after the other."""
+        windows = self.y.reshape(-1, self.y.shape[-1])
+        return [y[:known] for y, known in zip(windows, self.rows.flat, strict=True)]
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """Whether what is known is taken, whether to take whole steps only, and the budget."""
+        return int(self.counts is not None), int(self.whole), self.budget
 
 
 def require_decision(imager: Imager, depth: int, bits: int | None) -> IntegerDecision:
@@ -166,12 +175,13 @@ def make_frames(imager: Imager, decision: IntegerDecision, seed: int = 0) -> lis
     lowest, highest = limits(imager.patterns)
     ends = random.choice([lowest, highest], (*FRAME, rows))
     middle = levels[(len(levels) - 1) // 2]
+    least, half = np.full(FRAME, levels[0]), np.full(FRAME, middle)
     return [
         Frame(real, None, windows * middle),
-        Frame(real, middle, windows * min(2 * middle, rows) - 1),
-        Frame(real, levels[0], windows * middle + 5),
+        Frame(real, half, windows * min(2 * middle, rows) - 1),
+        Frame(real, least, windows * middle + 5, whole=True),
         Frame(real, None, windows * rows),
-        Frame(np.zeros_like(real), levels[0], windows * levels[0] + 7),
+        Frame(np.zeros_like(real), least, windows * levels[0] + 7),
         Frame(ends, None, windows * (levels[0] + rows) // 2),
         *random_frames(decision, (lowest, highest), FRAME, 4, random),
     ]
@@ -185,15 +195,15 @@ def random_frames(
     random: np.random.Generator,
 ) -> list[Frame]:
     """Return frames of measurements of all magnitudes, with any budget and any mode."""
-    frames, rows = [], len(decision.prediction)
+    frames, levels, rows = [], np.array(decision.levels), len(decision.prediction)
     for _ in range(count):
         sizes = 2.0 ** -random.uniform(0, 12, (*shape, 1)) * random.uniform(0, 1, (*shape, rows))
         y = np.where(random.random((*shape, rows)) < 0.5, ends[0] * sizes, ends[1] * sizes)
-        known = int(random.integers(decision.levels[0], rows + 1))
-        mode = known if random.random() < 0.5 else None
-        least = max(decision.levels[0], mode or 0) * shape[0] * shape[1]
-        budget = int(random.integers(least, rows * shape[0] * shape[1] + 1))
-        frames.append(Frame(y.astype(np.int64), mode, budget))
+        counts = random.choice(levels[: random.integers(1, len(levels) + 1)], shape)
+        taken = None if random.random() < 0.3 else counts
+        least = levels[0] * counts.size if taken is None else counts.sum()
+        budget = int(random.integers(least, rows * counts.size + 1))
+        frames.append(Frame(y.astype(np.int64), taken, budget, bool(random.random() < 0.3)))
     return frames
 
 

@@ -147,8 +147,9 @@ _FRAMES_HEADER = """\
 #define FRAME_WINDOWS {windows}
 
 typedef struct {{
-    unsigned known, start;
+    int taken, whole;
     int64_t budget;
+    uint16_t known[FRAME_WINDOWS];
     tersense_value y[FRAME_WINDOWS * TERSENSE_ROWS];
     int16_t scores[FRAME_WINDOWS * TERSENSE_STEPS];
     uint16_t counts[FRAME_WINDOWS];
@@ -164,9 +165,10 @@ extern const test_frame frames[];
 def _frames(decision: IntegerDecision, frames: Sequence[Frame]) -> str:
     entries = []
     for frame in frames:
-        lists = [frame.y.reshape(-1), *(np.ravel(part) for part in frame.decide(decision))]
-        listed = ",\n".join(f"{{\n{c_numbers(values)}\n}}" for values in lists)
-        entries.append(f"{{{frame.rows}, {frame.start}, {frame.budget},\n{listed}}}")
+        lists = [frame.rows, frame.y, *frame.decide(decision)]
+        listed = ",\n".join(f"{{\n{c_numbers(np.ravel(values))}\n}}" for values in lists)
+        order = ", ".join(map(str, frame.order))
+        entries.append(f"{{{order},\n{listed}}}")
     joined = ",\n".join(entries)
     return f"""\
 #include "frames.h"

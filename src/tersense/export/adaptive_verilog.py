@@ -25,6 +25,7 @@ _ROW_CLOCKS = 6  # of a row, besides one a weight
 _NET_CLOCKS = 8  # to find a net
 _UNIT_CLOCKS = 5  # of a number of a net, besides one a weight and its shift
 _WALK_CLOCKS = 4  # of a walk over the scores, besides one a score
+_SHARE_CLOCKS = 17  # to find how far scores are drawn to their mean
 
 
 def write_decision(
@@ -96,13 +97,13 @@ def write_frames(
 ) -> None:
     """Write what the testbench reads: measurements, orders, scores and counts; all of one size."""
     scores, counts = frame_words(decision, frames)
-    values = np.concatenate([frame.y[..., : frame.rows].ravel() for frame in frames])
-    orders = [n for frame in frames for n in (frame.rows, frame.start, frame.budget)]
+    values = np.concatenate([y for frame in frames for y in frame.values])
     h, w = frames[0].y.shape[:2]
     y_bits = imager.patterns.accumulator_bits
     count_bits = decision.levels[-1].bit_length()
     write_mem(folder / "test_values.mem", values, y_bits)
-    write_mem(folder / "test_orders.mem", orders, 32)
+    write_mem(folder / "test_known.mem", np.ravel([frame.rows for frame in frames]), count_bits)
+    write_mem(folder / "test_orders.mem", np.ravel([frame.order for frame in frames]), 32)
     write_mem(folder / "test_scores.mem", scores.ravel(), SCORE_BITS)
     write_mem(folder / "test_counts.mem", counts, count_bits)
     sizes = {
@@ -139,7 +140,7 @@ def clocks_per_frame(decision: IntegerDecision, windows: int) -> int:
     """Return how long counts take after the last score, if nobody makes them wait."""
     steps, bits = len(decision.levels) - 1, decision.levels[-1].bit_length()
     walks = 1 + SCORE_BITS + bits
-    means = steps * (2 * (windows + _WALK_CLOCKS) + SCORE_BITS) + 9
+    means = steps * (2 * (windows + _WALK_CLOCKS) + SCORE_BITS) + _SHARE_CLOCKS
     return means + walks * (steps * windows + _WALK_CLOCKS) + windows * (steps + _WALK_CLOCKS)
 
 

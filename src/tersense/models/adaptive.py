@@ -79,9 +79,9 @@ class AdaptiveCamera(ImagerCamera):
         imager: With a universal network, and for closed, open and encoder with what was trained for
             adaptive sensing.
         rate: Measurements per pixel, on average; with `psnr` at most.
-        mode: closed (rounds, decided by the network's predictor), open (one decision of the sensor
-            at half of the budget), encoder (a decision of the sensor that knows all sums), change
-            (the rule of SIB-ACS), oracle (by the true errors) or even.
+        mode: closed (rounds, decided by the network's predictor), open (the sensor decides at 40 %
+            and at 70 % of the budget), encoder (a decision of the sensor that knows all sums),
+            change (the rule of SIB-ACS), oracle (by the true errors) or even.
         rounds: Of the closed loop; 3 where not given, with `psnr` at most 8.
         psnr: Of the closed loop: measure until the predicted PSNR is as high.
         own_maps: In color, let each channel have counts of its own, a third of the budget each;
@@ -204,9 +204,8 @@ class AdaptiveCamera(ImagerCamera):
         decision = self.imager.camera.decision
         assert decision is not None
         gray = sums.mean(axis=0) if sums.ndim == 4 else sums
-        known = max(self._levels[0], self.mean_rows // 2) if self.mode == "open" else None
-        # Codes of a converter stand for whole sums.
-        return decision.decide(np.rint(gray).astype(np.int64), budget, known)
+        whole = np.rint(gray).astype(np.int64)  # codes of a converter stand for whole sums
+        return (decision.open_loop if self.mode == "open" else decision.decide)(whole, budget)
 
 
 def _joined(channels: Sequence[Measurements]) -> Measurements:

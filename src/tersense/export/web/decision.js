@@ -3,32 +3,45 @@
 
 const HIDDEN_SHIFT = 6;
 const PREDICTION_SHIFT = 7;
-const CHANCE = 4;
+const [ENCODER_CHANCE, OPEN_CHANCE, WHOLE_CHANCE] = [4, 5, 8];
 const SCORE_BITS = 12;
 const [LOWEST, HIGHEST] = [-(2 ** (SCORE_BITS - 1)), 2 ** (SCORE_BITS - 1) - 2];
+const TAKEN = HIGHEST + 1; // instead of a score: the step is measured already
 
 const shifted = (value, by) => Math.floor(value / 2 ** by);
 const clipped = (value, low, high) => Math.max(low, Math.min(high, value));
 const sum = (values) => values.reduce((all, value) => all + value, 0);
 
+/** How many rows each window takes if the sensor decides as it measures. y: (rows, windows). */
+export function openLoop(weights, y, windows, budget) {
+  const { levels } = weights;
+  const even = levels.findLast((level) => level <= (4 * budget) / (10 * windows)) ?? levels[0];
+  const part = Math.max(Math.floor((7 * budget) / 10), even * windows);
+  const counts = decide(weights, y, windows, part, new Array(windows).fill(even), true);
+  return decide(weights, y, windows, budget, counts);
+}
+
 /**
  * How many rows each window takes.
  *
- * y: (rows, windows), whole numbers. known: rows that every window was measured with (open loop), or
- * null where all are known and none is sent yet (encoder).
+ * y: (rows, windows), whole numbers. counts: levels that the windows were measured up to (open loop),
+ * or null where all rows are known and none is sent yet (encoder). whole: take whole steps only.
  */
-export function decide(weights, y, windows, budget, known) {
-  const rows = known ?? weights.prediction.length;
-  const scores = temper(scoreSteps(weights, y, windows, rows));
-  return spend(scores, weights.levels, known ?? weights.levels[0], budget);
+export function decide(weights, y, windows, budget, counts = null, whole = false) {
+  const { levels, prediction } = weights;
+  const known = counts ?? new Array(windows).fill(prediction.length);
+  const scores = scoreSteps(weights, y, windows, known);
+  if (counts) scores.forEach((step, k) => counts.forEach((count, n) => { if (levels[k + 1] <= count) step[n] = TAKEN; }));
+  const chance = !counts ? ENCODER_CHANCE : whole ? WHOLE_CHANCE : OPEN_CHANCE;
+  return spend(temper(scores, chance), levels, budget, whole);
 }
 
-/** Scores of all steps, an array for each, given the first rows of y. */
-function scoreSteps(weights, y, windows, rows) {
-  const groups = weights.levels.filter((level) => level <= rows).length;
-  const of = groups - 1;
+/** Scores of all steps, an array for each, given the first known rows of each window. */
+function scoreSteps(weights, y, windows, known) {
   const steps = weights.levels.slice(1).map(() => new Array(windows));
   for (let window = 0; window < windows; window++) {
+    const groups = weights.levels.filter((level) => level <= known[window]).length;
+    const of = groups - 1;
     const logs = groupLogs(weights, y, windows, window, groups);
     const hidden = weights.first[of].map((row, k) => {
       const told = sum(logs.map((log, g) => row[g] * log)) + weights.first_bias[of][k];
@@ -60,36 +73,30 @@ function groupLogs(weights, y, windows, window, groups) {
   });
 }
 
-/** Draw scores to the mean of each step, the more the less they differ. */
-function temper(scores) {
-  const windows = scores[0].length;
-  const means = scores.map((step) => Math.floor(sum(step) / windows));
-  const apart = scores.map((step, k) => step.map((score) => score - means[k]));
-  const differ = sum(apart.map((step) => sum(step.map(Math.abs))));
-  const share = clipped(Math.floor(differ / (windows * scores.length)) - CHANCE, 0, 8);
-  const tempered = apart.map((step, k) => step.map((score) => means[k] + shifted(share * score, 3)));
+/** Draw scores to the mean of each step, the more the less they differ; steps that are taken stay so. */
+function temper(scores, chance) {
+  const undecided = scores.map((step) => step.filter((score) => score < TAKEN));
+  const means = undecided.map((step) => Math.floor(sum(step) / Math.max(step.length, 1)));
+  const differ = sum(undecided.map((step, k) => sum(step.map((score) => Math.abs(score - means[k])))));
+  const number = sum(undecided.map((step) => step.length));
+  const share = clipped(Math.floor(differ / Math.max(number, 1)) - chance, 0, 8);
+  const drawn = (score, k) => (score < TAKEN ? means[k] + shifted(share * (score - means[k]), 3) : TAKEN);
+  const tempered = scores.map((step, k) => step.map((score) => drawn(score, k)));
   return tempered.map((step, k) => step.map((_, n) => Math.min(...tempered.slice(0, k + 1).map((s) => s[n]))));
 }
 
 /** Take the steps with the highest scores until the budget is spent. */
-function spend(scores, levels, start, budget) {
-  const bounds = levels.map((level) => Math.max(level, start));
-  const limited = scores.map((step) => step.map((score) => clipped(score, LOWEST, HIGHEST)));
-
+function spend(scores, levels, budget, whole) {
   function taken(threshold) {
-    return limited[0].map((_, n) => {
-      let k = 0;
-      while (k < limited.length && (limited[k][n] >= threshold || bounds[k + 1] === start)) k++;
-      return bounds[k];
-    });
+    return scores[0].map((_, n) => levels[scores.filter((step) => step[n] >= threshold).length]);
   }
 
   let threshold = LOWEST;
-  if (sum(taken(threshold)) <= budget) return taken(threshold);
   for (let bit = SCORE_BITS - 1; bit >= 0; bit--) {
     if (sum(taken(threshold + 2 ** bit - 1)) > budget) threshold += 2 ** bit;
   }
   const counts = taken(threshold);
+  if (whole) return counts;
   const growth = taken(threshold - 1).map((more, n) => more - counts[n]);
   const shared = shareOut(growth, budget - sum(counts));
   return counts.map((count, n) => count + shared[n]);

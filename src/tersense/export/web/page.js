@@ -8,7 +8,7 @@ import { Camera } from "./sensing.js";
 const $ = (selector) => document.querySelector(selector);
 const MODES = {
   even: "the same number of measurements in every window",
-  open: "half of them evenly; then the sensor decides once where more pays",
+  open: "40 % of them evenly; then the sensor decides, at 70 % again, where more pays",
   encoder: "the sensor computes all sums and keeps those that tell most",
 };
 

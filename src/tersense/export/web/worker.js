@@ -1,6 +1,6 @@
 // All that takes time, beside the page: sense, decide, write the file, reconstruct.
 
-import { decide } from "./decision.js";
+import { decide, openLoop } from "./decision.js";
 import { Network } from "./network.js";
 import { deviations, disturb, quantize, rangedSteps } from "./readout.js";
 import { Camera } from "./sensing.js";
@@ -55,9 +55,7 @@ async function measure({ channels, height, width, rows: mean, mode, bits, noise 
 /** The counts of an adaptive mode; the channels of a color image share them, by their mean. */
 function decideAll(sums, windows, mean, mode) {
   const gray = sums[0].map((_, k) => Math.round(sums.reduce((all, y) => all + y[k], 0) / sums.length));
-  const levels = camera.decision.levels;
-  const known = mode === "open" ? Math.max(levels[0], Math.floor(mean / 2)) : null;
-  return decide(camera.decision, gray, windows, mean * windows, known);
+  return (mode === "open" ? openLoop : decide)(camera.decision, gray, windows, mean * windows);
 }
 
 async function reconstruct(wish, { values, rows, counts, noise }, say) {

@@ -17,8 +17,9 @@ draws them to their mean. Then it looks for the threshold at which the windows t
 the budget allows, bit by bit: `spend`. Shifts and divisions round down, also those of negative
 numbers. `export.adaptive_c` and `export.adaptive_verilog` write the same integers for hardware.
 
-*Open loop*: the sensor has measured half of the budget and decides once what to measure further.
-*Encoder*: it has computed all sums anyway and decides which to send.
+*Open loop*: the sensor measures 40 % of the budget evenly, decides which windows go on up to 70 %,
+and decides again, each window scored from the rows that it has then (`open_loop`).
+*Encoder*: it has computed all sums anyway and decides once which to send.
 """
 
 from collections.abc import Sequence
@@ -38,10 +39,13 @@ EIGHTHS = 3  # bits after the leading one
 _FIRST_ROWS = 10  # that predict the others; more gain little
 _CORRELATION = 0.96  # of pixels side by side
 _BRIGHTNESS = 2.0  # variance of a window's brightness, in that of its pixels around it
-_CHANCE = 4  # mean difference of scores that means nothing, in eighths of log₂
+# Mean difference of scores that means nothing, in eighths of log₂: where all rows are known; where
+# few are; and where, besides, a step cannot be taken in part.
+_ENCODER_CHANCE, _OPEN_CHANCE, _WHOLE_CHANCE = 4, 5, 8
 SCORE_BITS = 12
 _MOST_SHIFT = 32
 _LOWEST_SCORE, _HIGHEST_SCORE = -(1 << (SCORE_BITS - 1)), (1 << (SCORE_BITS - 1)) - 2
+TAKEN = _HIGHEST_SCORE + 1  # instead of a score: the step is measured already
 
 
 class IntegerDecision(nn.Module):
@@ -82,39 +86,70 @@ class IntegerDecision(nn.Module):
         if self.prediction[: self.prediction.shape[1]].triu().any():
             raise TersenseError("decision.prediction must predict rows from those before them")
 
-    def decide(self, y: NDArray[np.integer], budget: int, known: int | None = None) -> Integers:
+    def open_loop(self, y: NDArray[np.integer], budget: int) -> Integers:
+        """Return how many rows each window takes (h, w) if the sensor decides as it measures.
+
+        Args:
+            y: (m, h, w), exact measurements; a decision sees those that are taken by then.
+            budget: Of all windows together.
+        """
+        even = max(self.levels[0], 4 * budget // (10 * y[0].size))
+        counts = np.full(y.shape[1:], self.levels[self.groups_known(even) - 1])
+        part = max(7 * budget // 10, int(counts.sum()))
+        return self.decide(y, budget, self.decide(y, part, counts, whole=True))
+
+    def decide(
+        self,
+        y: NDArray[np.integer],
+        budget: int,
+        counts: Integers | None = None,
+        whole: bool = False,
+    ) -> Integers:
         """Return how many rows each window takes, (h, w).
 
         Args:
-            y: (m, h, w), exact measurements; of `known` rows, the rest is ignored.
+            y: (m, h, w), exact measurements; those beyond `counts` are ignored.
             budget: Of all windows together.
-            known: Rows that every window was measured with (open loop); None where all are known
-                and none is sent yet (encoder).
+            counts: (h, w), levels that the windows were measured up to (open loop); None where all
+                rows are known and none is sent yet (encoder).
+            whole: Take whole steps only, so that windows end at levels and can be decided again.
         """
-        rows = len(self.prediction) if known is None else known
-        scores = temper(self.scores(y, rows))
-        return spend(scores, self.levels, self.levels[0] if known is None else known, budget)
+        if counts is None:
+            scores, chance = self.scores(y, np.full(y.shape[1:], len(y))), _ENCODER_CHANCE
+        elif np.isin(counts, self.levels).all():
+            steps = np.array(self.levels[1:])[:, None, None]
+            scores = np.where(steps <= counts, TAKEN, self.scores(y, counts))
+            chance = _WHOLE_CHANCE if whole else _OPEN_CHANCE
+        else:
+            raise ValueError(f"counts must be levels, {self.levels}, got {np.unique(counts)}")
+        return spend(temper(scores, chance), self.levels, budget, whole)
 
-    def scores(self, y: NDArray[np.integer], known: int) -> Integers:
-        """Return the scores (K − 1, h, w) of all steps, given the first rows of y."""
-        groups = self.groups_known(known)
-        logs = self.logs(y)[:groups]
-        first, first_bias, second, second_bias, shift = (
-            values[groups - 1].cpu().numpy().astype(np.int64)
-            for values in (self.first, self.first_bias, self.second, self.second_bias, self.shift)
-        )
-        hidden = np.tensordot(first[:, :groups], logs, 1) + first_bias[:, None, None]
-        hidden = np.maximum(hidden >> HIDDEN_SHIFT, 0)
-        scores = (np.tensordot(second, hidden, 1) + second_bias[:, None, None]) >> int(shift)
+    def scores(self, y: NDArray[np.integer], known: Integers) -> Integers:
+        """Return the scores (K − 1, h, w) of all steps, given the `known` (h, w) first rows."""
+        logs, groups = self.logs(y), self.groups_known(known)
+        scores = np.empty((len(self.levels) - 1, *groups.shape), np.int64)
+        for some in np.unique(groups):
+            of, net = groups == some, self._net(some)
+            hidden = net["first"][:, :some] @ logs[:some, of] + net["first_bias"][:, None]
+            hidden = np.maximum(hidden >> HIDDEN_SHIFT, 0)
+            scores[:, of] = (net["second"] @ hidden + net["second_bias"][:, None]) >> net["shift"]
         limited = np.clip(scores, _LOWEST_SCORE, _HIGHEST_SCORE)
         falling: Integers = np.minimum.accumulate(limited, axis=0)
         return falling
 
-    def groups_known(self, known: int) -> int:
+    def _net(self, groups: int) -> dict[str, Integers]:
+        """Return the weights of the net for so many known groups."""
+        names = ("first", "first_bias", "second", "second_bias", "shift")
+        return {n: getattr(self, n)[groups - 1].cpu().numpy().astype(np.int64) for n in names}
+
+    def groups_known(self, known: Integers | int) -> Integers:
         """Return how many groups lie among the first rows; at least one must."""
-        if known < self.levels[0]:
-            raise ValueError(f"a decision needs the first {self.levels[0]} rows, got {known}")
-        return sum(level <= known for level in self.levels)
+        if np.min(known) < self.levels[0]:
+            raise ValueError(
+                f"a decision needs the first {self.levels[0]} rows, got {np.min(known)}"
+            )
+        groups: Integers = np.searchsorted(self.levels, known, side="right")
+        return groups
 
     def logs(self, y: NDArray[np.integer]) -> Integers:
         """Return L (K, h, w), the logarithm of what each group adds to the first rows."""
@@ -139,36 +174,33 @@ def log2_eighths(values: Integers) -> Integers:
     return logs
 
 
-def spend(scores: Integers, levels: Sequence[int], start: int, budget: int) -> Integers:
+def spend(scores: Integers, levels: Sequence[int], budget: int, whole: bool = False) -> Integers:
     """Take the steps with the highest scores until the budget is spent.
 
     The threshold is the lowest one at which all steps that reach it fit into the budget. What is
     left goes to the steps just below it: as many rows to each, and one more to the first windows.
 
     Args:
-        scores: (K − 1, h, w), nowhere rising.
-        levels: K counts.
-        start: What every window takes in any case, if it is above the first level.
+        scores: (K − 1, h, w), nowhere rising, −2048 to 2046, or `TAKEN`.
+        levels: K counts; all windows take the first.
         budget: Of all windows together.
+        whole: Leave what no step as a whole would fit into.
     """
-    bounds = np.maximum(levels, start)
-    if bounds[0] * scores[0].size > budget:
-        raise ValueError(f"budget must be at least {bounds[0] * scores[0].size}, got {budget}")
-    scores = np.clip(scores, _LOWEST_SCORE, _HIGHEST_SCORE)
-    free = bounds[1:] == start  # steps that are taken already
 
     def taken(threshold: int) -> Integers:
-        reached = (scores >= threshold) | free[:, None, None]
-        counts: Integers = bounds[np.logical_and.accumulate(reached, axis=0).sum(axis=0)]
+        counts: Integers = np.array(levels)[(scores >= threshold).sum(axis=0)]
         return counts
 
+    least = int(taken(TAKEN).sum())
+    if least > budget:
+        raise ValueError(f"budget must be at least {least}, got {budget}")
     threshold = _LOWEST_SCORE
-    if taken(threshold).sum() <= budget:
-        return taken(threshold)
     for bit in reversed(range(SCORE_BITS)):
         if taken(threshold + (1 << bit) - 1).sum() > budget:
             threshold += 1 << bit
     counts, more = taken(threshold), taken(threshold - 1)
+    if whole:
+        return counts
     return counts + _share(more - counts, int(budget - counts.sum()))
 
 
@@ -184,16 +216,22 @@ def _share(growth: Integers, left: int) -> Integers:
     return shared
 
 
-def temper(scores: Integers) -> Integers:
+def temper(scores: Integers, chance: int) -> Integers:
     """Draw scores (K − 1, h, w) to the mean of each step, the more the less they differ.
 
-    D, the mean of |s − mean|, says how far: not at all from D = 12 on, altogether up to D = 4. What
-    is left of a difference is (min(max(D − 4, 0), 8)·(s − mean)) >> 3.
+    D, the mean of |s − mean|, says how far: altogether up to D = `chance`, not at all from 8 more
+    on. What is left of a difference is (min(max(D − chance, 0), 8)·(s − mean)) >> 3. Steps that are
+    taken stay so, and have no say.
     """
-    mean = scores.sum(axis=(1, 2), keepdims=True) // scores[0].size
-    apart = scores - mean
-    share = min(max(int(np.abs(apart).sum() // scores.size) - _CHANCE, 0), 8)
-    tempered: Integers = np.minimum.accumulate(mean + ((share * apart) >> 3), axis=0)
+    undecided = scores < TAKEN
+    number = undecided.sum(axis=(1, 2), keepdims=True)
+    total = np.where(undecided, scores, 0).sum(axis=(1, 2), keepdims=True)
+    mean = total // np.maximum(number, 1)
+    apart = np.where(undecided, scores - mean, 0)
+    differ = int(np.abs(apart).sum() // max(number.sum(), 1))
+    share = min(max(differ - chance, 0), 8)
+    drawn = np.where(undecided, mean + ((share * apart) >> 3), TAKEN)
+    tempered: Integers = np.minimum.accumulate(drawn, axis=0)
     return tempered
 
 

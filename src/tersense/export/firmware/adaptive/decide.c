@@ -2,8 +2,14 @@
 
 #define LOWEST (-2048)
 #define HIGHEST 2046
+#define TAKEN 2047 /* instead of a score: the window has these rows already */
 #define SCORE_BITS 12
-#define CHANCE 4 /* a mean difference of scores that means nothing */
+
+/* A mean difference of scores that means nothing: where all rows are known; where few are; and
+ * where, besides, a step cannot be taken in part. */
+#define ENCODER_CHANCE 4
+#define OPEN_CHANCE 5
+#define WHOLE_CHANCE 8
 
 /* Shift right and round down; C leaves it open for negative numbers. */
 static tersense_sum shift_down(tersense_sum value, unsigned by)
@@ -90,94 +96,99 @@ int tersense_score(const tersense_value *y, size_t known, int16_t scores[TERSENS
     return tersense_score_end(&scorer, scores);
 }
 
-/* Return the mean of a step's scores, rounded down, bit by bit. */
-static int mean_of(const int16_t *scores, size_t windows)
+/* Mark the steps that windows have. Returns 0 if counts are neither all 0 nor all levels. */
+static int mark(int16_t *scores, size_t windows, const uint16_t *counts)
 {
-    int64_t rest = 0;
-    int mean = LOWEST, place;
+    const int taken = *counts != 0;
     size_t k;
 
-    for (k = 0; k < windows; k++)
-        rest += scores[k * TERSENSE_STEPS] - LOWEST;
+    for (; windows; windows--, counts++, scores += TERSENSE_STEPS) {
+        for (k = 0; k < TERSENSE_STEPS && tersense_levels[k + 1] <= *counts; k++)
+            scores[k] = TAKEN;
+        if (*counts != (taken ? tersense_levels[k] : 0))
+            return 0;
+    }
+    return 1;
+}
+
+/* Return the mean of a step's scores, rounded down, bit by bit; count them too. */
+static int mean_of(const int16_t *scores, size_t windows, int64_t *all)
+{
+    int64_t rest = 0, number = 0;
+    int mean = LOWEST, place;
+
+    for (; windows; windows--, scores += TERSENSE_STEPS)
+        if (*scores != TAKEN) {
+            rest += *scores - LOWEST;
+            number++;
+        }
     for (place = SCORE_BITS - 1; place >= 0; place--) {
-        const int64_t part = (int64_t)windows << place;
+        const int64_t part = number << place;
 
         if (rest >= part) {
             rest -= part;
             mean += 1 << place;
         }
     }
+    *all += number;
     return mean;
 }
 
 /* Draw scores to the mean of their step, the more the less they differ. */
-static void temper(int16_t *scores, size_t windows)
+static void temper(int16_t *scores, size_t windows, int chance)
 {
     int means[TERSENSE_STEPS], share = 0;
-    const int64_t all = (int64_t)windows * TERSENSE_STEPS;
-    int64_t apart = 0;
+    int64_t all = 0, apart = 0;
     size_t window, k;
 
     for (k = 0; k < TERSENSE_STEPS; k++) {
-        means[k] = mean_of(scores + k, windows);
+        means[k] = mean_of(scores + k, windows, &all);
         for (window = 0; window < windows; window++) {
-            const int by = scores[window * TERSENSE_STEPS + k] - means[k];
-            apart += by < 0 ? -by : by;
+            const int score = scores[window * TERSENSE_STEPS + k], by = score - means[k];
+            apart += score == TAKEN ? 0 : by < 0 ? -by : by;
         }
     }
-    while (share < 8 && apart >= (CHANCE + 1 + share) * all)
+    while (share < 8 && apart >= (chance + 1 + share) * all)
         share++;
     for (window = 0; window < windows; window++, scores += TERSENSE_STEPS)
-        for (k = 0; k < TERSENSE_STEPS; k++) {
-            const int near = means[k] + (int)shift_down(share * (scores[k] - means[k]), 3);
-            scores[k] = k && scores[k - 1] < near ? scores[k - 1] : (int16_t)near;
-        }
+        for (k = 0; k < TERSENSE_STEPS; k++)
+            if (scores[k] != TAKEN) {
+                const int near = means[k] + (int)shift_down(share * (scores[k] - means[k]), 3);
+                scores[k] = k && scores[k - 1] < near ? scores[k - 1] : (int16_t)near;
+            }
 }
 
-static unsigned bound_of(size_t level, unsigned start)
-{
-    return tersense_levels[level] > start ? tersense_levels[level] : start;
-}
-
-/* Return what the steps of a window that have at least a score take, from the first level on. */
-static unsigned taken_of(const int16_t *scores, int least, unsigned start)
+/* Return what a window takes: the first level, and the steps that have at least a score. */
+static unsigned taken_of(const int16_t *scores, int least)
 {
     size_t k = 0;
 
     while (k < TERSENSE_STEPS && scores[k] >= least)
         k++;
-    return bound_of(k, start);
+    return tersense_levels[k];
 }
 
-static int64_t taken_of_all(const int16_t *scores, size_t windows, int least, unsigned start)
+static int64_t taken_of_all(const int16_t *scores, size_t windows, int least)
 {
     int64_t sum = 0;
 
     for (; windows; windows--, scores += TERSENSE_STEPS)
-        sum += taken_of(scores, least, start);
+        sum += taken_of(scores, least);
     return sum;
 }
 
-int tersense_spend(int16_t *scores, size_t windows, unsigned start, int64_t budget,
-                   uint16_t *counts)
+/* Share out what the threshold leaves to the steps just below: as many to each, one to the first. */
+static void share_out(const int16_t *scores, size_t windows, int threshold, int64_t left,
+                      uint16_t *counts)
 {
     unsigned part = 0;
-    int64_t sum, left;
-    int threshold = LOWEST, place;
+    int64_t sum;
+    int place;
     size_t k;
 
-    if (budget < (int64_t)windows * bound_of(0, start))
-        return 0;
-    temper(scores, windows);
-    for (place = SCORE_BITS - 1; place >= 0; place--)
-        if (taken_of_all(scores, windows, threshold + (1 << place) - 1, start) > budget)
-            threshold += 1 << place;
-
-    /* What is left goes to the steps just below: as many to each window, and one to the first. */
-    left = budget - taken_of_all(scores, windows, threshold, start);
     for (k = 0; k < windows; k++)
-        counts[k] = (uint16_t)(taken_of(scores + k * TERSENSE_STEPS, threshold - 1, start)
-                               - taken_of(scores + k * TERSENSE_STEPS, threshold, start));
+        counts[k] = (uint16_t)(taken_of(scores + k * TERSENSE_STEPS, threshold - 1)
+                               - taken_of(scores + k * TERSENSE_STEPS, threshold));
     for (place = TERSENSE_COUNT_BITS - 1; place >= 0; place--) {
         const unsigned tried = part + (1u << place);
 
@@ -188,11 +199,32 @@ int tersense_spend(int16_t *scores, size_t windows, unsigned start, int64_t budg
     }
     for (k = 0; k < windows; k++)
         left -= counts[k] < part ? counts[k] : part;
-    for (k = 0; k < windows; k++) {
-        const unsigned more = counts[k] > part ? part + (left > 0) : counts[k];
+    for (k = 0; k < windows; k++)
+        if (counts[k] > part) {
+            counts[k] = (uint16_t)(part + (left > 0));
+            left -= left > 0;
+        }
+}
 
-        left -= counts[k] > part && left > 0;
-        counts[k] = (uint16_t)(taken_of(scores + k * TERSENSE_STEPS, threshold, start) + more);
-    }
+int tersense_spend(int16_t *scores, size_t windows, int64_t budget, int whole, uint16_t *counts)
+{
+    int threshold = LOWEST, place;
+    size_t k;
+
+    if (!windows)
+        return 1;
+    if (!mark(scores, windows, counts) || taken_of_all(scores, windows, TAKEN) > budget)
+        return 0;
+    temper(scores, windows, !*counts ? ENCODER_CHANCE : whole ? WHOLE_CHANCE : OPEN_CHANCE);
+    for (place = SCORE_BITS - 1; place >= 0; place--)
+        if (taken_of_all(scores, windows, threshold + (1 << place) - 1) > budget)
+            threshold += 1 << place;
+    for (k = 0; k < windows; k++)
+        counts[k] = 0;
+    if (!whole)
+        share_out(scores, windows, threshold, budget - taken_of_all(scores, windows, threshold),
+                  counts);
+    for (k = 0; k < windows; k++)
+        counts[k] = (uint16_t)(counts[k] + taken_of(scores + k * TERSENSE_STEPS, threshold));
     return 1;
 }

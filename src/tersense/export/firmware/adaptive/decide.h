@@ -5,9 +5,10 @@
  * step from one level (tersense_levels) to the next. Then a frame's budget is spent on the steps
  * with the highest scores.
  *
- *   open loop   measure `start` rows of every window and score them; spend; measure the rest
- *   encoder     compute all rows of every window and score them; spend with start = 0; send as many
- *               of the first rows of each window as its count says
+ *   open loop   measure the rows of a level in every window; score; spend a part of the budget in
+ *               whole steps; measure; and so on until the whole budget is spent
+ *   encoder     compute all rows of every window and score them; spend with counts of 0; send as
+ *               many of the first rows of each window as its count says
  *
  * Freestanding C99: no library, no heap, no floating point, no division, no variables of its own.
  * The caller keeps the scores of a frame, TERSENSE_STEPS values of 16 bits per window.
@@ -45,13 +46,14 @@ int tersense_score(const tersense_value *y, size_t known, int16_t scores[TERSENS
  * Decide how many measurements each window of a frame takes, those included that it has: together
  * `budget`, or all rows of all windows if that is less.
  *
- * scores: those of one window after the other, all from equally many rows; they are overwritten.
- * start:  what every window has already; 0 for an encoder.
+ * scores: those of one window after the other, each from the rows that it has; they are overwritten.
+ * whole:  take whole steps only, so that windows end at levels and can be decided again; what no
+ *         step fits into is left.
+ * counts: what windows have, levels (open loop) or all 0 (encoder); then what they take.
  *
- * Returns 0, and decides nothing, if the budget is below what all windows take in any case: start,
- * or the first level.
+ * Returns 0, and decides nothing, if counts are others, or the budget is below what all windows take
+ * in any case: what they have, or the first level.
  */
-int tersense_spend(int16_t *scores, size_t windows, unsigned start, int64_t budget,
-                   uint16_t *counts);
+int tersense_spend(int16_t *scores, size_t windows, int64_t budget, int whole, uint16_t *counts);
 
 #endif

@@ -2,9 +2,10 @@
  * Try the decision.
  *
  *   decider       run the test frames; exit code 0 if every score and every count is right
- *   decider -     decide frames on standard input. A frame is four numbers (int32_t: windows, known
- *                 rows, start, budget) and the known measurements (tersense_value) of one window
- *                 after the other; out come the scores of all windows (int16_t) and their counts
+ *   decider -     decide frames on standard input. A frame is four numbers (int32_t: windows,
+ *                 whether they have taken what is known, whether to take whole steps only, budget)
+ *                 and for each window how many measurements are known (int32_t) and these
+ *                 (tersense_value); out come the scores of all windows (int16_t) and their counts
  *                 (uint16_t). All in this computer's order of bytes.
  */
 #include <stdio.h>
@@ -21,13 +22,15 @@ static unsigned long run_frame(const test_frame *frame)
     unsigned long errors = 0;
     size_t k;
 
-    for (k = 0; k < FRAME_WINDOWS; k++)
-        if (!tersense_score(frame->y + k * TERSENSE_ROWS, frame->known,
+    for (k = 0; k < FRAME_WINDOWS; k++) {
+        counts[k] = frame->taken ? frame->known[k] : 0;
+        if (!tersense_score(frame->y + k * TERSENSE_ROWS, frame->known[k],
                             scores + k * TERSENSE_STEPS))
             errors++;
+    }
     for (k = 0; k < FRAME_WINDOWS * TERSENSE_STEPS; k++)
         errors += scores[k] != frame->scores[k];
-    errors += !tersense_spend(scores, FRAME_WINDOWS, frame->start, frame->budget, counts);
+    errors += !tersense_spend(scores, FRAME_WINDOWS, frame->budget, frame->whole, counts);
     for (k = 0; k < FRAME_WINDOWS; k++)
         errors += counts[k] != frame->counts[k];
     return errors;
@@ -44,24 +47,27 @@ static int run_frames(void)
     return errors != 0;
 }
 
-static int decide_frame(const int32_t sizes[4])
+static int decide_frame(const int32_t order[4])
 {
-    const size_t windows = (size_t)sizes[0], known = (size_t)sizes[1];
-    tersense_value *y = malloc(known * sizeof *y);
+    const size_t windows = (size_t)order[0];
+    tersense_value y[TERSENSE_ROWS];
     int16_t *kept = malloc(windows * TERSENSE_STEPS * sizeof *kept);
     uint16_t *taken = malloc(windows * sizeof *taken);
-    int right = y && kept && taken && known <= TERSENSE_ROWS;
+    int right = kept && taken;
+    int32_t known;
     size_t k;
 
-    for (k = 0; right && k < windows; k++)
-        right = fread(y, sizeof *y, known, stdin) == known
-                && tersense_score(y, known, kept + k * TERSENSE_STEPS);
+    for (k = 0; right && k < windows; k++) {
+        right = fread(&known, sizeof known, 1, stdin) == 1 && known >= 1 && known <= TERSENSE_ROWS
+                && fread(y, sizeof *y, (size_t)known, stdin) == (size_t)known
+                && tersense_score(y, (size_t)known, kept + k * TERSENSE_STEPS);
+        taken[k] = (uint16_t)(right && order[1] ? known : 0);
+    }
     if (right) {
         fwrite(kept, sizeof *kept, windows * TERSENSE_STEPS, stdout);
-        right = tersense_spend(kept, windows, (unsigned)sizes[2], sizes[3], taken);
+        right = tersense_spend(kept, windows, order[3], order[2], taken);
         fwrite(taken, sizeof *taken, right ? windows : 0, stdout);
     }
-    free(y);
     free(kept);
     free(taken);
     return right;
@@ -69,12 +75,12 @@ static int decide_frame(const int32_t sizes[4])
 
 int main(int argc, char **argv)
 {
-    int32_t sizes[4];
+    int32_t order[4];
 
     if (argc < 2 || strcmp(argv[1], "-"))
         return run_frames();
-    while (fread(sizes, sizeof sizes, 1, stdin) == 1)
-        if (sizes[0] < 1 || sizes[1] < 1 || sizes[2] < 0 || !decide_frame(sizes)) {
+    while (fread(order, sizeof order, 1, stdin) == 1)
+        if (order[0] < 1 || !decide_frame(order)) {
             fprintf(stderr, "decider: a frame ends too early, or its numbers are impossible\n");
             return 2;
         }

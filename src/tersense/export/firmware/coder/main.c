@@ -77,13 +77,13 @@ static void write_byte(void *to, uint8_t byte)
 static int code_frame(const tersense_value *y, size_t windows, long mean)
 {
     int16_t *scores = malloc(windows * TERSENSE_STEPS * sizeof *scores);
-    uint16_t *counts = malloc(windows * sizeof *counts);
+    uint16_t *counts = calloc(windows, sizeof *counts); /* none is sent yet */
     int done = scores && counts;
     size_t k;
 
     for (k = 0; done && k < windows; k++)
         done = tersense_score(y + k * TERSENSE_ROWS, TERSENSE_ROWS, scores + k * TERSENSE_STEPS);
-    done = done && tersense_spend(scores, windows, 0, (int64_t)windows * mean, counts);
+    done = done && tersense_spend(scores, windows, (int64_t)windows * mean, 0, counts);
     for (k = 0; done && k < windows; k++)
         tersense_coder_window(&coder, y + k * TERSENSE_ROWS, counts[k]);
     free(scores);

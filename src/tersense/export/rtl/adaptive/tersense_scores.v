@@ -40,7 +40,8 @@ module tersense_scores #(
     output wire              score_valid,
     input  wire              score_ready,
     output reg  [11:0]       score,
-    output wire              score_last   // of the window
+    output wire              score_known,  // its step lies among the rows that came
+    output wire              score_last    // of the window
 );
     localparam MOST_TERMS   = HIDDEN > GROUPS ? (HIDDEN > FIRST ? HIDDEN : FIRST)
                                               : (GROUPS > FIRST ? GROUPS : FIRST);
@@ -141,6 +142,7 @@ module tersense_scores #(
 
     assign y_ready     = state == TAKE;
     assign score_valid = state == OFFER;
+    assign score_known = number + 1'b1 < groups;
     assign score_last  = number == SCORES - 1;
 
     always @(posedge clk)

@@ -12,9 +12,10 @@
 //                     many walks as a count has bits
 //     COUNT           the counts; the first windows get one more until the budget is spent
 //
-// budget and start must not change from the first score to the last count. start is what every
-// window has already, or 0; a budget that is less than that, or the first level, of all windows
-// gives them no more than that.
+// Steps that a window has already are taken (score_taken, from its first step on), whatever they
+// score, and kept as 4095. With whole, windows take whole steps only, and end at levels: no SPLIT.
+// budget, whole and chance must not change from the first score to the last count. A budget below what the
+// windows have, or below the first level for all, gives them no more than that.
 module tersense_spend #(
     parameter WINDOWS     = 300,
     parameter LEVELS      = 13,
@@ -25,11 +26,13 @@ module tersense_spend #(
     input  wire                   clk,
     input  wire                   rst,
     input  wire [BUDGET_BITS-1:0] budget,
-    input  wire [COUNT_BITS-1:0]  start,
+    input  wire                   whole,
+    input  wire [3:0]             chance,  // mean difference of scores that means nothing
 
     input  wire                   score_valid,
     output wire                   score_ready,
     input  wire [11:0]            score,
+    input  wire                   score_taken,
 
     output wire                   count_valid,
     input  wire                   count_ready,
@@ -96,14 +99,17 @@ module tersense_spend #(
     always @(posedge clk) begin
         if (walking) score1 <= scores[address];
         if (load || rewrite)
-            scores[load ? address : address3] <= load ? {!score[11], score[10:0]} : tempered;
+            scores[load ? address : address3] <= !load       ? tempered
+                                               : score_taken ? 12'hfff
+                                               :               {!score[11], score[10:0]};
     end
 
-    // What a step takes: from one level to the next, above what there is already.
+    // What a step takes: from one level to the next. held is what the window has before a step.
 
     localparam [COUNT_BITS-1:0] LOWEST = LEVEL_LIST[COUNT_BITS-1:0];
-    wire [COUNT_BITS-1:0] bottom = LOWEST > start ? LOWEST : start;
-    reg  [COUNT_BITS-1:0] level, upper1, lower1, width2;
+    reg  [COUNT_BITS-1:0] level, upper1, lower1, width2, held;
+    reg                   taken2, taken3;
+    wire [COUNT_BITS-1:0] holds = score_taken ? level : held;
     integer k;
 
     always @* begin
@@ -113,23 +119,25 @@ module tersense_spend #(
     end
 
     always @(posedge clk) begin
-        upper1 <= level > start ? level : start;
-        lower1 <= step == 0 ? bottom : upper1;
+        upper1 <= level;
+        lower1 <= step == 0 ? LOWEST : upper1;
         width2 <= upper1 - lower1;
+        taken2 <= &score1;
+        taken3 <= taken2;
     end
 
     // Tempered scores: mean + ((share * (score - mean)) >> 3), and nowhere rising.
 
     reg  [11:0]        means [0:(1 << STEP_BITS)-1];
     reg  [11:0]        mean2, mean3, least;
-    reg  [3:0]         share;  // 0 to 8
+    reg  [3:0]         share, doubt;  // 0 to 8
     reg  signed [12:0] apart2;
     reg  signed [16:0] drawn3;
     wire signed [16:0] wide2 = apart2;
     wire [12:0]        size2 = apart2[12] ? -apart2 : apart2;
     wire [11:0]        near3 = mean3 + drawn3[14:3];
 
-    assign tempered = first3 || near3 < least ? near3 : least;
+    assign tempered = taken3 ? 12'hfff : first3 || near3 < least ? near3 : least;
 
     always @(posedge clk) begin
         score2 <= score1;
@@ -152,29 +160,33 @@ module tersense_spend #(
         reaches2 <= score1 >= tried;
         below2   <= {1'b0, score1} + 13'd1 == {1'b0, tried};
         if (valid2) begin
-            reached3 <= (first2 ? bottom : reached3) + (reaches2 ? width2 : {COUNT_BITS{1'b0}});
+            reached3 <= (first2 ? LOWEST : reached3) + (reaches2 ? width2 : {COUNT_BITS{1'b0}});
             growth3  <= (first2 ? {COUNT_BITS{1'b0}} : growth3)
                       + (below2 ? width2 : {COUNT_BITS{1'b0}});
         end
     end
 
-    // Sums over a walk. spare is the budget above what all windows take in any case, left what the
-    // steps above the threshold leave of it, extra what is left for one more here and there; they
-    // are negative where the budget is too small.
+    // Sums over a walk. number is how many windows still have to be decided on a step, all the sum
+    // of these over the steps. spare is the budget above what all windows have in any case, left
+    // what the steps above the threshold leave of it, extra what is left for one more here and
+    // there; they are negative where the budget is too small.
 
     reg  [TOTAL_BITS-1:0]      total, divisor;
     reg  [DEVIATION_BITS-1:0]  deviation, bar;
     reg  signed [TOTAL_BITS:0] spare, left, extra;
+    reg  [WINDOW_BITS:0]       number;
+    reg  [ADDRESS_BITS:0]      all;
     reg  [11:0]                quotient;
     reg  [3:0]                 place;  // of the bit that is being found
 
     wire signed [TOTAL_BITS:0] budgeted   = budget;
-    wire signed [TOTAL_BITS:0] needed     = bottom;
+    wire signed [TOTAL_BITS:0] needed     = holds;
     wire signed [TOTAL_BITS:0] spent      = total;
     wire                       fits       = spent <= (state == SEARCH ? spare : left);
     wire                       one_more   = growth3 > part && extra > 0;
     wire                       goes_in    = total >= divisor;
-    wire [TOTAL_BITS-1:0]      frame      = WINDOWS;
+    wire [TOTAL_BITS-1:0]      counted    = number;
+    wire [DEVIATION_BITS-1:0]  unit       = all;
     wire [11:0]                next_place = (12'd1 << place) >> 1;
     wire [11:0]                found      = fits ? threshold : threshold | 12'd1 << place;
     wire [COUNT_BITS-1:0]      found_part = fits ? tried_part : part;
@@ -187,6 +199,7 @@ module tersense_spend #(
             address <= {ADDRESS_BITS{1'b0}};
             step    <= {STEP_BITS{1'b0}};
             window  <= {WINDOW_BITS{1'b0}};
+            held    <= LOWEST;
         end else begin
             if (walking || load) begin
                 address <= address + (by_step ? STEPS : 1);
@@ -201,18 +214,27 @@ module tersense_spend #(
 
             case (state)
                 LOAD: if (load) begin
+                    held <= step_last ? LOWEST : holds;
                     if (step_last) spare <= (window == 0 ? budgeted : spare) - needed;
                     if (walk_end) begin
+                        doubt     <= chance;
+                        share     <= 4'd0;
                         deviation <= {DEVIATION_BITS{1'b0}};
                         total     <= {TOTAL_BITS{1'b0}};
+                        number    <= {(WINDOW_BITS+1){1'b0}};
+                        all       <= {(ADDRESS_BITS+1){1'b0}};
                         walking   <= 1'b1;
                         state     <= SUM;
                     end
                 end
                 SUM: begin
-                    if (valid2) total <= total + score2;
+                    if (valid2 && !taken2) begin
+                        total  <= total + score2;
+                        number <= number + 1'b1;
+                    end
                     if (done) begin
-                        divisor <= frame << 11;
+                        divisor <= counted << 11;
+                        all     <= all + number;
                         place   <= 4'd11;
                         state   <= DIVIDE;
                     end
@@ -230,21 +252,22 @@ module tersense_spend #(
                     end
                 end
                 MEASURE: begin
-                    if (valid2) deviation <= deviation + size2;
+                    if (valid2 && !taken2) deviation <= deviation + size2;
                     if (done) begin
                         total   <= {TOTAL_BITS{1'b0}};
-                        share   <= 4'd0;
-                        bar     <= 5 * WORDS;
+                        number  <= {(WINDOW_BITS+1){1'b0}};
+                        bar     <= unit;
                         step    <= step_last ? {STEP_BITS{1'b0}} : step + 1'b1;
                         address <= step_last ? {ADDRESS_BITS{1'b0}} : step + 1'b1;
                         walking <= !step_last;
                         state   <= step_last ? COMPARE : SUM;
                     end
                 end
-                COMPARE:  // share = min(max(deviation / WORDS - 4, 0), 8)
+                COMPARE:  // share = min(max(deviation / all - chance, 0), 8)
                     if (deviation >= bar && share != 4'd8) begin
-                        bar   <= bar + WORDS;
-                        share <= share + 1'b1;
+                        bar <= bar + unit;
+                        if (doubt == 0) share <= share + 1'b1;
+                        else            doubt <= doubt - 1'b1;
                     end else begin
                         walking <= 1'b1;
                         state   <= TEMPER;
@@ -258,18 +281,18 @@ module tersense_spend #(
                     state     <= SEARCH;
                 end
                 SEARCH: begin
-                    if (valid2 && reaches2) total <= total + width2;
+                    if (valid2 && reaches2 && !taken2) total <= total + width2;
                     if (done) begin
                         if (fits) left <= spare - spent;
                         threshold  <= found;
                         tried      <= place == 0 ? found : found | (next_place - 1'b1);
                         place      <= place == 0 ? COUNT_BITS - 1 : place - 1'b1;
                         part       <= {COUNT_BITS{1'b0}};
-                        tried_part <= {1'b1, {(COUNT_BITS-1){1'b0}}};
-                        extra      <= fits ? spare - spent : left;
+                        tried_part <= {!whole, {(COUNT_BITS-1){1'b0}}};
+                        extra      <= whole ? {(TOTAL_BITS+1){1'b0}} : fits ? spare - spent : left;
                         total      <= {TOTAL_BITS{1'b0}};
                         walking    <= 1'b1;
-                        state      <= place == 0 ? SPLIT : SEARCH;
+                        state      <= place != 0 ? SEARCH : whole ? COUNT : SPLIT;
                     end
                 end
                 SPLIT: begin

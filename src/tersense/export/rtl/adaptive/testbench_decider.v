@@ -7,7 +7,8 @@ module testbench_decider;
     `include "test_sizes.vh"
 
     reg [Y_BITS-1:0]      values [0:VALUES-1];
-    reg [31:0]            orders [0:3*FRAMES-1];  // known rows, start and budget of each frame
+    reg [COUNT_BITS-1:0]  known  [0:FRAMES*WINDOWS-1];
+    reg [31:0]            orders [0:3*FRAMES-1];  // taken, whole and budget of each frame
     reg [11:0]            scores [0:SCORES-1];
     reg [COUNT_BITS-1:0]  counts [0:FRAMES*WINDOWS-1];
 
@@ -23,7 +24,7 @@ module testbench_decider;
     wire                  count_last;
 
     integer stall = 50, seed = 1;
-    integer frame = 0, window = 0, row = 0, sent = 0;            // on the way in
+    integer window = 0, row = 0, sent = 0;                       // on the way in
     integer scored = 0, received = 0, errors = 0, clocks = 0, silence = 0;
     reg                  held;
     reg [COUNT_BITS:0]   held_count;
@@ -31,7 +32,8 @@ module testbench_decider;
     decider #(.WIDTH(WIDTH), .HEIGHT(HEIGHT)) dut (
         .clk(clk), .rst(rst),
         .budget(orders[3*(received/WINDOWS)+2][BUDGET_BITS-1:0]),
-        .start(orders[3*(received/WINDOWS)+1][COUNT_BITS-1:0]),
+        .whole(orders[3*(received/WINDOWS)+1][0]),
+        .taken(orders[3*(received/WINDOWS)][0]),
         .y_valid(y_valid), .y_ready(y_ready), .y(y), .y_last(y_last),
         .count_valid(count_valid), .count_ready(count_ready), .count(count),
         .count_last(count_last)
@@ -45,6 +47,7 @@ module testbench_decider;
 
     initial begin
         $readmemh("test_values.mem", values);
+        $readmemh("test_known.mem", known);
         $readmemh("test_orders.mem", orders);
         $readmemh("test_scores.mem", scores);
         $readmemh("test_counts.mem", counts);
@@ -61,16 +64,12 @@ module testbench_decider;
             if (sent < VALUES && !stalls(stall)) begin
                 y_valid <= 1'b1;
                 y       <= values[sent];
-                y_last  <= row == orders[3*frame] - 1;
+                y_last  <= row == known[window] - 1;
                 sent    = sent + 1;
                 row     = row + 1;
-                if (row == orders[3*frame]) begin
+                if (row == known[window]) begin
                     row    = 0;
                     window = window + 1;
-                    if (window == WINDOWS) begin
-                        window = 0;
-                        frame  = frame + 1;
-                    end
                 end
             end else begin
                 y_valid <= 1'b0;
