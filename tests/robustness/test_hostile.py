@@ -185,7 +185,8 @@ def half(path, content):
     with path.open("wb") as file:
         file.write(content[:50])
     print("writing", flush=True)
-    signal.pause()
+    while True:  # not signal.pause, which never ends if the signal came just before it
+        signal.sigtimedwait([], 0.05)
 
 pathlib.Path.write_bytes = half
 sys.exit(main(["sense", sys.argv[1], "-m", "paper-r25", "-o", sys.argv[2]]))
