@@ -7,6 +7,7 @@ from skimage import data
 
 from runs import assert_equal_weights, train_until, unrolled_config, weights_of
 from tersense.errors import TersenseError
+from tersense.measurements import Readout
 from tersense.models.imager import Imager
 from tersense.reconstruction.base import Normalization
 from tersense.reconstruction.conditioning import spread
@@ -15,7 +16,7 @@ from tersense.sensing.gram import whitening
 from tersense.sensing.operator import SensingOperator
 from tersense.sensing.patterns import Patterns, random_patterns
 from tersense.training.config import ReadoutConfig, build_config
-from tersense.training.draws import draw_counts, draw_errors
+from tersense.training.draws import draw_counts, draw_errors, draw_readout
 from tersense.training.run import train
 
 ROWS = 20
@@ -225,6 +226,57 @@ def test_errors_are_drawn_as_they_are_told():
     whole = ((units - units.round()).abs() < 0.02).flatten(1).float().mean(dim=1) > 0.99
     assert 0.58 < whole.float().mean() < 0.75
     assert whole[own[~exact]].all()
+
+
+def sensed_patches(crops):
+    """Return flat crops of many brightnesses (N, 8, 8) and a camera of four patterns."""
+    phi = torch.zeros(4, 8, 8)
+    phi[0], phi[1, 0], phi[2, :2, :2], phi[2, 2:4, :2], phi[3, 5, 5] = 1, 1, 1, -1, -1
+    pixels = torch.linspace(20, 230, crops)[:, None, None].expand(-1, 8, 8).contiguous()
+    return pixels, SensingOperator(phi, 8)
+
+
+def test_photons_are_counted_as_a_readout_counts_them():
+    torch.manual_seed(0)
+    normalization, crops = Normalization(100.0, 50.0), 4000
+    pixels, operator = sensed_patches(crops)
+    x = normalization.pixels(pixels)
+    settings = ReadoutConfig(share=1.0, lowest=1e-3, highest=1e-3, dimmest=0.5, brightest=0.5)
+    y = operator.forward(x)
+    read, told = draw_readout(x, y, operator, normalization, settings)
+    raw = (read * 50 + 100 * operator.sense_ones((8, 8)))[..., 0, 0]
+    # Differences of counts: whole photons, but for the noise, which is next to none here.
+    assert (raw * 0.5 - (raw * 0.5).round()).abs().max() < 0.02
+    exact = operator.forward(pixels)
+    light = operator.phi.abs().sum(dim=(1, 2)) * pixels[:, :1, 0]
+    reference = Readout(photons=0.5)
+    for row in range(4):
+        expected = reference.deviation_at(light[:, row].numpy())
+        found = (raw[:, row] - exact[:, row, 0, 0]).numpy()
+        assert np.mean(found / expected) == pytest.approx(0, abs=0.06)
+        assert np.std(found / expected) == pytest.approx(1, abs=0.05)
+        # One photon more than none is the least doubt.
+        said = (told[:, row, 0, 0] * 50).numpy()
+        assert said == pytest.approx(np.sqrt(expected**2 + 1 / 0.5**2), rel=0.25)
+
+
+def test_light_and_noise_differ_from_crop_to_crop():
+    torch.manual_seed(0)
+    normalization = Normalization(100.0, 50.0)
+    pixels, operator = sensed_patches(3000)
+    x = normalization.pixels(pixels)
+    settings = ReadoutConfig(share=0.8, lowest=1e4, highest=1e4, dimmest=0.01, brightest=10.0)
+    y = operator.forward(x)
+    read, told = draw_readout(x, y, operator, normalization, settings)
+    exact = (told == 0).all(dim=1).flatten()
+    assert exact.float().mean().item() == pytest.approx(0.2, abs=0.03)
+    assert torch.equal(read[exact], y[exact])
+    noisy = (told * 50 > 1e4 * 0.999).all(dim=1).flatten()
+    assert noisy.float().mean().item() == pytest.approx(0.4, abs=0.03)
+    error = ((read - y) * 50)[noisy]
+    assert error.std().item() == pytest.approx(1e4, rel=0.05)
+    said = (told * 50)[~exact & ~noisy, 0].flatten()  # deviations of √(light/photons)
+    assert said.max() / said.min() > 30
 
 
 CHANGES = {

@@ -34,7 +34,7 @@ from tersense.training.config import AllocationConfig, ReadoutConfig
 from tersense.training.crops import CropSampler, PackedImages
 from tersense.training.cuda_graph import fastest_convolutions
 from tersense.training.decision import fit_decision
-from tersense.training.draws import draw_errors
+from tersense.training.draws import draw_readout
 from tersense.training.losses import mean_of_logs
 
 _LEAST_ERROR = 1e-6  # squared, in deviations of the pixels: far below rounding to 8 bits
@@ -155,9 +155,9 @@ def examine(
     camera = imager.camera
     size, stride = (pixels.shape[-2], pixels.shape[-1]), imager.geometry.stride
     x = camera.normalization.pixels(pixels)
-    y, deviation, ones = imager.operator.forward(x), None, imager.operator.sense_ones(size)
+    y, deviation = imager.operator.forward(x), None
     if readout is not None and readout.share:
-        y, deviation = draw_errors(y, camera.normalization, ones, readout)
+        y, deviation = draw_readout(x, y, imager.operator, camera.normalization, readout)
     low, high = (camera.normalization.pixels(pixels.new_tensor(v)) for v in (0.0, 255.0))
 
     def look(evidence: Evidence, counts: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from tersense.errors import TersenseError, one_line
 from tersense.io.files import read_text
 from tersense.io.schema import above, at_least, at_most, below, build, refuse_unknown, toml_table
 from tersense.io.schema import require as require_setting
+from tersense.measurements.readout import LEAST_PHOTONS, MOST_PHOTONS
 from tersense.models.zoo import load
 from tersense.reconstruction.base import find_reconstructor
 from tersense.sensing.patterns import read_patterns, rows_for_rate
@@ -143,17 +144,22 @@ class ReadoutConfig:
     """Errors of measurements that a universal network is trained with, and told of.
 
     A third of the crops with errors get Gaussian noise, a third are rounded to one step, and a
-    third to 4 to 10 bits, with a step for each pattern that suits its sums.
+    third to 4 to 10 bits, with a step for each pattern that suits its sums. In little light
+    (`brightest` above 0) all of them have shot noise instead, and half of them Gaussian noise too.
 
     Args:
         share: Of the crops, those whose measurements have errors; 0 for none.
         lowest: Deviation of noise and of one step, in pixel values; log-uniform, for each crop.
         highest: See `lowest`; 4 bits over the full range of 64×64 windows have about 1,500.
+        dimmest: Photons that a pixel of value 1 gives in an exposure; log-uniform, for each crop.
+        brightest: See `dimmest`; 0 for light without shot noise.
     """
 
     share: Annotated[float, at_least(0), at_most(1)] = 0.0
     lowest: Annotated[float, above(0)] = 2.0
     highest: Annotated[float, above(0)] = 2000.0
+    dimmest: Annotated[float, at_least(LEAST_PHOTONS), at_most(MOST_PHOTONS)] = LEAST_PHOTONS
+    brightest: Annotated[float, at_least(0), at_most(MOST_PHOTONS)] = 0.0
 
 
 @dataclass(frozen=True)
@@ -257,6 +263,11 @@ def build_config(tables: dict[str, Any]) -> Config:
     require_setting(
         config.readout.lowest <= config.readout.highest, "readout.lowest", config.readout.lowest,
         f"at most readout.highest = {config.readout.highest:g}",
+    )  # fmt: skip
+    require_setting(
+        not 0 < config.readout.brightest < config.readout.dimmest,
+        "readout.brightest", config.readout.brightest,
+        f"0, or at least readout.dimmest = {config.readout.dimmest:g}",
     )  # fmt: skip
     if config.teacher.model:
         return replace(config, sensing=_taught_sensing(config))

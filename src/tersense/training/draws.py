@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
 from tersense.reconstruction.base import Normalization
+from tersense.sensing.operator import SensingOperator
 from tersense.training.config import ReadoutConfig
 
 _SPREAD_SHARE = 0.65  # of the crops, those whose windows differ
@@ -53,6 +54,29 @@ def draw_counts(x: Tensor, stride: int, rows: int, lowest: float) -> Tensor:
     return (log_share.exp() * rows).ceil().clamp(max(1.0, lowest * rows), rows).long()
 
 
+def draw_readout(
+    x: Tensor,
+    y: Tensor,
+    operator: SensingOperator,
+    normalization: Normalization,
+    settings: ReadoutConfig,
+) -> tuple[Tensor, Tensor]:
+    """Read the measurements y (N, m, h, w) of crops x (N, H, W) out with errors, as settings say.
+
+    Returns:
+        The values that are read, and the deviation of their errors, which broadcasts to them; both
+        normalized.
+    """
+    size = x.shape[-2], x.shape[-1]
+    ones = operator.sense_ones(size)
+    if not settings.brightest:
+        return draw_errors(y, normalization, ones, settings)
+    mirrors = SensingOperator(operator.phi.abs(), operator.geometry.stride)
+    lit = mirrors.sense_ones(size)
+    light = mirrors.forward(x) * normalization.std + normalization.mean * lit
+    return draw_exposures(y, normalization, ones, light, lit, settings)
+
+
 def draw_errors(
     y: Tensor, normalization: Normalization, ones: Tensor, settings: ReadoutConfig
 ) -> tuple[Tensor, Tensor]:
@@ -86,3 +110,49 @@ def draw_errors(
     error = torch.where(kind == _EXACT, 0.0, error)
     # Rounding has no slope; to Φ, the error is one that it cannot change.
     return y + error.detach() / normalization.std, deviation / normalization.std
+
+
+def draw_exposures(
+    y: Tensor,
+    normalization: Normalization,
+    ones: Tensor,
+    light: Tensor,
+    lit: Tensor,
+    settings: ReadoutConfig,
+) -> tuple[Tensor, Tensor]:
+    """Count photons: those of the +1 of a pattern, then those of its −1; other light in every crop.
+
+    A count is a poor estimate of its own variance: what is low by chance would be trusted most. The
+    network is told what the mirrors that are on and the mean light of the window predict.
+
+    Args:
+        y: (N, m, h, w) normalized.
+        normalization: Of y.
+        ones: Φ⋆1 (m, h, w).
+        light: |Φ|x (N, m, h, w), in pixel values.
+        lit: |Φ|⋆1 (m, h, w), the mirrors that are on in either exposure.
+        settings: How much light, and how much noise besides.
+
+    Returns:
+        As `draw_errors`; the deviation is (N, m, h, w).
+    """
+
+    def log_uniform(lowest: float, highest: float) -> Tensor:
+        exponent = torch.rand(len(y), 1, 1, 1, device=y.device)
+        return lowest * (highest / lowest) ** exponent
+
+    def chosen(share: float) -> Tensor:
+        return torch.rand(len(y), 1, 1, 1, device=y.device) < share
+
+    raw = (y * normalization.std + normalization.mean * ones).detach()
+    light, photons = light.detach(), log_uniform(settings.dimmest, settings.brightest)
+    positive = torch.poisson(((light + raw) / 2).clamp(min=0) * photons)
+    negative = torch.poisson(((light - raw) / 2).clamp(min=0) * photons)
+    noise = torch.where(chosen(0.5), log_uniform(settings.lowest, settings.highest), 0.0)
+    read = (positive - negative) / photons + torch.randn_like(raw) * noise
+    of_mirror = (positive + negative).sum(dim=1, keepdim=True) / lit.sum(dim=0).clamp(min=1)
+    variance = (of_mirror * lit + 1) / photons**2 + noise**2
+    exposed = chosen(settings.share)
+    error = torch.where(exposed, read - raw, 0.0)
+    deviation = torch.where(exposed, variance.sqrt(), 0.0)
+    return y + error / normalization.std, deviation / normalization.std

@@ -22,7 +22,7 @@ from tersense.sensing.sensors import DenseSensor, FixedSensor
 from tersense.sensing.ternary import TernarySensor
 from tersense.training.config import Config, SensingConfig
 from tersense.training.distillation import Distillation
-from tersense.training.draws import draw_counts, draw_errors
+from tersense.training.draws import draw_counts, draw_readout
 from tersense.training.losses import LOSSES, l2_penalty
 
 
@@ -78,8 +78,7 @@ class JointNetwork(nn.Module):
         with torch.autocast(x.device.type, enabled=False):
             y = operator.forward(x)
             if self.training and self.readout.share:
-                ones = operator.sense_ones((x.shape[-2], x.shape[-1]))
-                y, deviation = draw_errors(y, self.normalization, ones, self.readout)
+                y, deviation = draw_readout(x, y, operator, self.normalization, self.readout)
         measured = y, operator, (x.shape[-2], x.shape[-1]), deviation, counts
         if self.training and self.distillation is not None:
             loss: Tensor = self.distillation(x, self.reconstructor, measured)
