@@ -162,7 +162,7 @@ def main() -> None:
 
     cameras = list_cameras(options.model, options.nonzeros)
     figure, panels = plt.subplots(
-        1, len(options.dark), figsize=(5.5 * len(options.dark), 4.5), layout="constrained",
+        1, len(options.dark), figsize=(3 + 4.5 * len(options.dark), 4.5), layout="constrained",
         sharey=True, squeeze=False,
     )  # fmt: skip
     for axes, dark in zip(panels[0], options.dark, strict=True):
@@ -180,7 +180,7 @@ def main() -> None:
         axes.set_xlabel("photons per pixel in the whole exposure")
         axes.grid(alpha=0.3)
     panels[0, 0].set_ylabel("PSNR, dB")
-    panels[0, 0].legend(fontsize=8)
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside right center", fontsize=8)
     figure.savefig(options.out, dpi=120)
 
 

@@ -21,7 +21,7 @@ GOLDEN = {
     "lapped-r10": {"camera": 32.71, "astronaut": 31.32, "coffee": 34.78, "chelsea": 30.40},
     "lapped-r25": {"camera": 38.81, "astronaut": 36.42, "coffee": 39.40, "chelsea": 33.90},
     "lapped-r50": {"camera": 44.25, "astronaut": 41.16, "coffee": 43.64, "chelsea": 38.58},
-    "flex": {"camera": 43.18, "astronaut": 40.15, "coffee": 42.53, "chelsea": 37.88},
+    "flex": {"camera": 43.31, "astronaut": 40.25, "coffee": 42.65, "chelsea": 37.91},
 }
 
 
@@ -67,7 +67,7 @@ def test_flex_is_told_of_noise():
 
 
 @pytest.mark.parametrize(
-    ("mode", "expected"), [("even", 32.11), ("open", 34.85), ("encoder", 34.77), ("closed", 35.25)]
+    ("mode", "expected"), [("even", 32.10), ("open", 34.74), ("encoder", 34.92), ("closed", 35.31)]
 )
 def test_flex_measures_where_it_pays(mode, expected):
     gray = data.camera()[20:276, 100:356]
