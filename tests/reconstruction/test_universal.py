@@ -66,6 +66,23 @@ def test_equal_counts_are_the_camera_of_that_rate(images, count):
     torch.testing.assert_close(counted, plain, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("stride", [8, 4])
+def test_training_takes_the_steps_that_the_finished_network_takes(images, stride):
+    net, found = network(), []
+    for training in (True, False):
+        phi = camera(stride).phi.requires_grad_()
+        operator = SensingOperator(phi, stride)
+        operator.whitening = whitening(operator, 0.01).detach()
+        size = images.shape[-2:]
+        y = operator.forward(images)
+        counts = torch.arange(y[:, 0].numel()).view(y[:, 0].shape) % ROWS + 1
+        result = net.train(training)(y, operator, size, None, counts)
+        (slope,) = torch.autograd.grad(result.square().mean(), phi)
+        found.append((result, slope))
+    torch.testing.assert_close(found[0][0], found[1][0], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found[0][1], found[1][1], rtol=1e-3, atol=1e-6)
+
+
 def test_what_a_window_was_not_measured_with_has_no_influence(images):
     made, operator = network(), camera()
     counts = torch.randint(1, ROWS + 1, (1, 4, 5), generator=torch.Generator().manual_seed(1))

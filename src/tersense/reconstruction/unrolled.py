@@ -105,8 +105,9 @@ class UnrolledReconstructor(Reconstructor):
         """Reconstruct, and return the memory of the last phase too; see `Reconstructor`."""
         # Measurements are sums of many pixels: half precision would drown them.
         with torch.autocast(y.device.type, enabled=False):
-            y, undo = y.to(operator.phi.dtype), self._undo(operator, counts)
+            y = y.to(operator.phi.dtype)
             told = tell(operator, size, deviation, counts, self.options.universal)
+            y, operator, undo = self._prepared(y, operator, counts)
 
         def disagreement(x: Tensor | None) -> Tensor:
             with torch.autocast(y.device.type, enabled=False):
@@ -155,20 +156,34 @@ class UnrolledReconstructor(Reconstructor):
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         self._inverses, self._compiled = WeakKeyDictionary(), []
 
-    def _undo(self, operator: SensingOperator, counts: Tensor | None) -> Callable[[Tensor], Tensor]:
-        """Return what applies (ΦΦᵀ + λI)⁻¹ to measurements, those that there are."""
+    def _prepared(
+        self, y: Tensor, operator: SensingOperator, counts: Tensor | None
+    ) -> tuple[Tensor, SensingOperator, Callable[[Tensor], Tensor]]:
+        """Return measurements, their operator, and what applies (ΦΦᵀ + λI)⁻¹ to a difference.
+
+        A universal network applies (LLᵀ)⁻¹ to the rows that were measured, the first ones: those of
+        L⁻¹y depend on no others. In training L⁻¹ is applied once, to y and to Φ, instead of twice
+        in every phase; a finished camera keeps Φ, whose zeros cost it nothing.
+        """
         if not self.options.universal:
             inverse = self._kept(operator, self._inverse)
-            return lambda rest: convolve_windows(inverse, rest)
+            return y, operator, lambda rest: convolve_windows(inverse, rest)
         factor = operator.whitening
         if factor is None:
             factor = self._kept(operator, lambda camera: whitening(camera, _MIN_DAMPING))
+        there = torch.ones((), device=factor.device, dtype=factor.dtype)
+        if counts is not None:
+            rows = torch.arange(len(factor), device=factor.device)[:, None, None]
+            there = (rows < counts[:, None]).to(factor.dtype)
         down, back = factor[:, :, None, None], factor.T[:, :, None, None]
-        if counts is None:
-            return lambda rest: convolve_windows(back, convolve_windows(down, rest))
-        rows = torch.arange(len(factor), device=factor.device)[:, None, None]
-        there = (rows < counts[:, None]).to(factor.dtype)
-        return lambda rest: convolve_windows(back, there * convolve_windows(down, rest))
+        if not self.training:
+            return (
+                y,
+                operator,
+                lambda rest: convolve_windows(back, there * convolve_windows(down, rest)),
+            )
+        white = SensingOperator(torch.tensordot(factor, operator.phi, 1), operator.geometry.stride)
+        return convolve_windows(down, y), white, lambda rest: there * rest
 
     def _inverse(self, operator: SensingOperator) -> Tensor:
         damping = _MIN_DAMPING + self.damping.exp()
