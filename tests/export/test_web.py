@@ -273,7 +273,7 @@ def test_threads_share_the_work_where_the_page_is_isolated(browser, folder, imag
     page = browser.new_page()
     page.goto(address)
     expect(page.locator("#percent")).to_have_text("10 %")
-    image = data.camera()[:64, :64]
+    image = data.camera()[100:164, 180:244]  # sky is flat: one rounding would change it all
     upload(page, tmp_path, image)
     check(page, tmp_path, imager, image, imager.at_rate(0.1).sense(image))
     cores = page.evaluate("navigator.hardwareConcurrency")
