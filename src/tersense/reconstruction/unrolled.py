@@ -171,19 +171,20 @@ class UnrolledReconstructor(Reconstructor):
         factor = operator.whitening
         if factor is None:
             factor = self._kept(operator, lambda camera: whitening(camera, _MIN_DAMPING))
-        there = torch.ones((), device=factor.device, dtype=factor.dtype)
-        if counts is not None:
-            rows = torch.arange(len(factor), device=factor.device)[:, None, None]
-            there = (rows < counts[:, None]).to(factor.dtype)
         down, back = factor[:, :, None, None], factor.T[:, :, None, None]
-        if not self.training:
+        measured = _first_rows(factor, counts)
+        if self.training:
+            phi = torch.tensordot(factor, operator.phi, 1)
             return (
-                y,
-                operator,
-                lambda rest: convolve_windows(back, there * convolve_windows(down, rest)),
+                convolve_windows(down, y),
+                SensingOperator(phi, operator.geometry.stride),
+                measured,
             )
-        white = SensingOperator(torch.tensordot(factor, operator.phi, 1), operator.geometry.stride)
-        return convolve_windows(down, y), white, lambda rest: there * rest
+
+        def undo(rest: Tensor) -> Tensor:
+            return convolve_windows(back, measured(convolve_windows(down, rest)))
+
+        return y, operator, undo
 
     def _inverse(self, operator: SensingOperator) -> Tensor:
         damping = _MIN_DAMPING + self.damping.exp()
@@ -291,6 +292,15 @@ class Residual(nn.Module):
     def forward(self, features: Tensor, gate: Gate = all_open) -> Tensor:
         """Return features (N, channels, h, w) of the same shape."""
         return gate(self.second(F.relu_(self.first(F.relu(features))))).add_(features)
+
+
+def _first_rows(factor: Tensor, counts: Tensor | None) -> Callable[[Tensor], Tensor]:
+    """Return what keeps the rows of L⁻¹y that windows were measured with: all, if `counts` is None."""
+    if counts is None:
+        return lambda z: z
+    rows = torch.arange(len(factor), device=factor.device)[:, None, None]
+    there = (rows < counts[:, None]).to(factor.dtype)
+    return lambda z: there * z
 
 
 def _to_half_size(planes: Tensor) -> Tensor:
