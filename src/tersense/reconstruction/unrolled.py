@@ -295,7 +295,7 @@ class Residual(nn.Module):
 
 
 def _first_rows(factor: Tensor, counts: Tensor | None) -> Callable[[Tensor], Tensor]:
-    """Return what keeps the rows of L⁻¹y that windows were measured with: all, if `counts` is None."""
+    """Return what keeps the rows of L⁻¹y that were measured: all, where `counts` is None."""
     if counts is None:
         return lambda z: z
     rows = torch.arange(len(factor), device=factor.device)[:, None, None]
