@@ -218,6 +218,16 @@ def test_counts_are_drawn_between_the_bounds_and_follow_the_contrast():
     assert base.quantile(0.9) > 15
 
 
+def test_a_skew_of_two_draws_every_second_crop_from_the_highest_quarter_of_the_logarithms():
+    torch.manual_seed(0)
+    x = torch.zeros(4000, 8, 8)  # one window in each, all alike
+    quarter = round(1000 * 0.05**0.25)
+    for skew, share in ((1.0, 0.25), (2.0, 0.5)):
+        counts = draw_counts(x, 8, 1000, 0.05, skew)
+        # The spread of some crops moves a few of them across the border.
+        assert (counts > quarter).float().mean() == pytest.approx(share, abs=0.04)
+
+
 def test_errors_are_drawn_as_they_are_told():
     torch.manual_seed(0)
     normalization = Normalization(100.0, 50.0)

@@ -102,6 +102,8 @@ class TrainConfig:
             learning; 0 for never.
         settle: Take the statistics of batch normalization anew for the patterns that are kept;
             false for running averages of the last steps, as in the authors' code.
+        skew: Of the rates that a universal network is trained at: 1 draws their logarithms evenly,
+            2 takes every second crop from the highest quarter of them.
         l2: Weight of ½·Σw² over the reconstructor's weight matrices, added to the loss.
         seed: Of everything random.
         device: auto, cpu or cuda.
@@ -129,6 +131,7 @@ class TrainConfig:
     clip: Annotated[float, at_least(0)] = 0.0
     freeze_epochs: Annotated[int, at_least(0)] = 0
     settle: bool = True
+    skew: Annotated[float, above(0), at_most(10)] = 1.0
     l2: Annotated[float, at_least(0)] = 0.0
     seed: Annotated[int, at_least(0), below(2**32)] = 0
     device: Literal["auto", "cpu", "cuda"] = "auto"

@@ -22,17 +22,18 @@ _NOISE, _ONE_STEP, _OWN_STEPS, _EXACT = range(4)  # kinds of errors
 _FEWEST_BITS, _MOST_BITS = 3.5, 10.5
 
 
-def draw_counts(x: Tensor, stride: int, rows: int, lowest: float) -> Tensor:
+def draw_counts(x: Tensor, stride: int, rows: int, lowest: float, skew: float = 1.0) -> Tensor:
     """Draw how many measurements each window of some crops takes.
 
-    Every crop has a rate of its own, log-uniform. In some, windows spread around it: at random, and
-    with the contrast inside the window, as a sensible allocation does.
+    Every crop has a rate of its own, log-uniform if not skewed. In some, windows spread around it:
+    at random, and with the contrast inside the window, as a sensible allocation does.
 
     Args:
         x: (N, H, W) normalized crops.
         stride: S; a window has the contrast of its central S×S cell.
         rows: m, the most that a window can take.
         lowest: The least, as a share of m.
+        skew: Above 1, high rates are drawn more often; see `TrainConfig`.
 
     Returns:
         (N, h, w) integers.
@@ -50,7 +51,7 @@ def draw_counts(x: Tensor, stride: int, rows: int, lowest: float) -> Tensor:
     spread = (uniform() < _SPREAD_SHARE).to(x.dtype)
     offset = torch.randn_like(contrast) * uniform(_RANDOM_SPREAD)
     offset = offset + contrast * uniform(_VARIANCE_SLOPE)
-    log_share = math.log(lowest) * uniform() + spread * offset
+    log_share = math.log(lowest) * uniform() ** skew + spread * offset
     return (log_share.exp() * rows).ceil().clamp(max(1.0, lowest * rows), rows).long()
 
 

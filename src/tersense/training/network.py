@@ -58,7 +58,7 @@ class JointNetwork(nn.Module):
         self.distillation: Distillation | None = None
         if teacher is not None:
             self.distillation = Distillation(config.teacher, teacher, self.reconstructor, self.loss)
-        self.readout = config.readout
+        self.readout, self.skew = config.readout, config.train.skew
         m = len(self.sensor.theta)
         self.whitening: Tensor | None
         self.register_buffer("whitening", torch.eye(m) if self.reconstructor.any_count else None)
@@ -69,7 +69,8 @@ class JointNetwork(nn.Module):
         phi, alpha = self.sensor()
         counts = deviation = None
         if self.training and self.reconstructor.any_count:
-            counts = draw_counts(x, self.sensor.stride, len(phi), self._lowest_share())
+            lowest = self._lowest_share()
+            counts = draw_counts(x, self.sensor.stride, len(phi), lowest, self.skew)
         elif self.training and self.reconstructor.any_rate:
             phi = phi * _some_first_rows(phi, self._lowest_share())
         operator = SensingOperator(phi, self.sensor.stride, alpha)
