@@ -201,7 +201,11 @@ def truncated_model(tmp_path):
 
 def unknown_model(tmp_path):
     arguments = ["sense", tmp_path / "photo.png", "-o", tmp_path / "out.tsm"]
-    return [*arguments, "-m", "paper-r99"], "built in: block-r10, block-r25, flex, lapped-r01"
+    return [
+        *arguments,
+        "-m",
+        "paper-r99",
+    ], "built in: block-r10, block-r25, flex, lapped-r25, large"
 
 
 def impossible_rate(tmp_path):

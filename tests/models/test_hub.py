@@ -133,17 +133,18 @@ def results_row(start):
 @pytest.mark.parametrize("name", measured.QUALITY)
 def test_figures_of_built_in_models_are_those_of_the_results(name):
     for rate, text in measured.QUALITY[name].items():
-        called = f"flex --rate {rate:g}" if name == "flex" else name
+        called = f"{name} --rate {rate:g}" if name in measured.UNIVERSAL else name
         assert results_row(f"| `{called}` | ")[-10:] == text.split()
     assert tersense.load(name).rate == pytest.approx(max(measured.QUALITY[name]), rel=0.03)
 
 
-def test_figures_of_the_universal_network_are_those_of_the_results():
-    for name, text in measured.UNIVERSAL.items():
-        row = results_row(f"| `flex`, {name} | ")
+@pytest.mark.parametrize("name", measured.UNIVERSAL)
+def test_figures_of_universal_networks_are_those_of_the_results(name):
+    for images, text in measured.UNIVERSAL[name].items():
+        row = results_row(f"| `{name}`, {images} | ")
         assert [row[3], *row[5:]] == text.split()
-    adaptive = results_row("| ours, `flex`, [adaptive](adaptive.md), five rounds | ")
-    assert adaptive[-3:] == list(measured.ADAPTIVE.values())
+    adaptive = results_row(f"| ours, `{name}`, [adaptive](adaptive.md), five rounds | ")
+    assert adaptive[-3:] == list(measured.ADAPTIVE[name].values())
 
 
 def test_the_card_of_flex_tells_rates_readouts_and_adaptive_sensing(tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ import tersense
 from tersense.errors import TersenseError
 from tersense.models.files import FORMAT, _pack, _unpack, read_model, write_model
 from tersense.models.imager import Imager
-from tersense.models.zoo import ALIASES, find_by_patterns, load, names
+from tersense.models.zoo import ALIASES, Alias, find_by_patterns, load, names
 from tersense.reconstruction.mlp import MlpOptions, MlpReconstructor
 from tersense.sensing.geometry import Geometry
 from tersense.sensing.patterns import random_patterns
@@ -44,7 +44,7 @@ def zoo(tmp_path, monkeypatch, make_imager):
     write_model(folder / "two.safetensors", make_imager("as trained", seed=2))
     write_model(folder / "one.safetensors", make_imager("as trained", seed=1))
     monkeypatch.setattr("tersense.models.zoo.WEIGHTS", folder)
-    monkeypatch.setattr("tersense.models.zoo.ALIASES", {"default": "two"})
+    monkeypatch.setattr("tersense.models.zoo.ALIASES", {"default": Alias("two")})
     return folder
 
 
@@ -160,7 +160,7 @@ def test_a_built_in_model_is_found_by_its_patterns(zoo, make_imager, refused):
 
 
 def test_the_models_that_come_along_can_be_loaded():
-    assert set(ALIASES.values()) <= set(names())
+    assert {alias.model for alias in ALIASES.values()} <= set(names())
     assert "default" in ALIASES
     for name in names():
         imager = tersense.load(name)

@@ -20,6 +20,7 @@ _PURPOSES = {  # of the built-in families; their windows and additions are looke
     "lapped": "Overlapping windows, best quality",
     "block": "Windows side by side, fewest additions",
     "flex": "One model for every sampling ratio",
+    "large": "Overlapping windows, every sampling ratio, four times the arithmetic",
     "paper": "The network of the 2017 paper",
 }
 ROUNDS = range(2, 6)  # of adaptive sensing
@@ -38,7 +39,7 @@ def stock_shelf(models: Sequence[str] | None = None) -> Shelf:
         models: Built-in names or model files; None for all that are built in, the default first.
     """
     if models is None:
-        first = ALIASES["default"]
+        first = ALIASES["default"].model
         models = [first, *(name for name in names() if name != first)]
     shelf: Shelf = {}
     for imager in map(load, models):

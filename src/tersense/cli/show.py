@@ -46,8 +46,8 @@ def models() -> None:
         ])  # fmt: skip
     head = ["model", "rate", "window / stride", "patterns", "non-zeros", "weights"]
     show_table("Built-in models", head, rows)
-    for alias, name in ALIASES.items():
-        say(f"{alias} is {name}")
+    for alias, (name, rate) in ALIASES.items():
+        say(f"{alias} is {name}" + (f" at rate {rate:g}" if rate else ""))
 
 
 def info(
