@@ -87,11 +87,11 @@ def test_readout_models_are_recorded_in_the_file(album, tmp_path, capsys):
     assert main(["sense", str(album / "a.png"), "-o", str(out), "--plain", *options]) == 0
     header = read(out).header
     assert (header.readout.bits, header.readout.noise, header.readout.seed) == (8, 2.5, 9)
-    # 2 × 2 windows of 256 measurements for 40 × 50 pixels, 8 bits each, and 256 steps of 16 bits
-    assert read(out).bits_per_pixel == 6.144
+    # 2 × 2 windows of 256 measurements for 40 × 50 pixels, 8 bits each; steps and offsets of 16
+    assert read(out).bits_per_pixel == 8.192
     said = capsys.readouterr().out
     assert f"{8 * out.stat().st_size / 2000:.4g} bits per pixel; 8 bits, steps of " in said
-    assert "each pattern ranged to the largest of its |y|; noise of deviation 2.5, seed 9" in said
+    assert "each pattern ranged to all of its y; noise of deviation 2.5, seed 9" in said
 
 
 @pytest.mark.parametrize(("full_scale", "steps"), [("max", "101"), ("600", "5"), ("127.1", "2")])

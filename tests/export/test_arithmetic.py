@@ -167,50 +167,61 @@ def test_the_quantizer_in_c_gives_the_same_codes(tmp_path, numbers):
     assert [int(word) for word in printed.split()] == codes
 
 
-# bits, steps, lowest, highest
+# bits, steps, lowest, highest, offsets
 BY_ROW = [
-    (2, (1, 2, 3), -40, 30),
-    (4, (1, 7, 100, 64, 13), -1000, 900),
-    (8, (3,), -700, 0),
-    (8, (5, 5, 1), 0, 700),
-    (10, (401, 8, 129), -204_750, 196_560),
-    (16, (65_521, 1, 30_000), -(2**31) + 9, 2**31 - 5),
-    (32, (1, 2**20 + 7), -(2**31) + 9, 2**31 - 5),
-    (5, (2**31 - 5, 2**26, 99), -(2**31) + 9, 2**31 - 5),
+    (2, (1, 2, 3), -40, 30, ()),
+    (2, (1, 2, 3), -40, 30, (-40, 15, 0)),
+    (4, (1, 7, 100, 64, 13), -1000, 900, (-3, 128, 9, -15, 0)),
+    (8, (3,), -700, 0, (-117,)),
+    (8, (5, 5, 1), 0, 700, ()),
+    (10, (401, 8, 129), -204_750, 196_560, (489, -20_000, 3)),
+    (16, (65_521, 1, 30_000), -(2**31) + 9, 2**31 - 5, (0, 2**31 - 5, -70_000)),
+    (32, (1, 2**20 + 7), -(2**31) + 9, 2**31 - 5, ()),
+    (5, (2**31 - 5, 2**26, 99), -(2**31) + 9, 2**31 - 5, (-1, 31, -1)),
 ]
 
 
-def measurements_by_row(bits, steps, lowest, highest):
+def row_quantizer(bits, steps, lowest, highest, offsets):
+    return RowQuantizer(bits, steps, highest, offsets)
+
+
+def measurements_by_row(bits, steps, lowest, highest, offsets):
     """Return measurements in the order of the rows, window by window, and their codes."""
-    each = [values_of(Quantizer(bits, step, lowest, highest)) for step in steps]
+    middles = [k * step for k, step in zip(offsets or (0,) * len(steps), steps, strict=True)]
+    each = []
+    for step, middle in zip(steps, middles, strict=True):
+        around = values_of(Quantizer(bits, step, lowest - middle, highest - middle))
+        each.append([y + middle for y in around])
     count = max(map(len, each))
     table = [[values[k * 7919 % len(values)] for values in each] for k in range(count)]
     for column, values in enumerate(each):  # every one of them, whatever the order
         for place, value in enumerate(values):
             table[place][column] = value
-    codes = [[round_by_definition(y, bits, step) for y, step in zip(line, steps, strict=True)]
+    codes = [[round_by_definition(y - middle, bits, step)
+              for y, step, middle in zip(line, steps, middles, strict=True)]
              for line in table]  # fmt: skip
     return np.array(table), np.array(codes)
 
 
 @pytest.mark.parametrize("numbers", BY_ROW, ids=str)
 def test_rows_with_steps_of_their_own_share_the_shift_of_the_reciprocal(numbers):
-    bits, steps, _, highest = numbers
-    quantizer, (y, codes) = RowQuantizer(bits, steps, highest), measurements_by_row(*numbers)
+    steps = numbers[1]
+    quantizer, (y, codes) = row_quantizer(*numbers), measurements_by_row(*numbers)
     np.testing.assert_array_equal(quantizer.codes(y.astype(np.int32)), codes)
     factors, shift = quantizer.reciprocals
-    for column, (step, factor) in enumerate(zip(steps, factors, strict=True)):
+    of_rows = zip(steps, factors, quantizer.middles, strict=True)
+    for column, (step, factor, middle) in enumerate(of_rows):
         reach = quantizer.largest_code * step
         for value, code in zip(y[:, column].tolist(), codes[:, column].tolist(), strict=True):
-            dividend = min(max(value, -reach), reach) + reach + step // 2
+            dividend = min(max(value - middle, -reach), reach) + reach + step // 2
             assert 0 <= dividend < 2**quantizer.dividend_bits
             assert (dividend * factor >> shift) - quantizer.largest_code == code
 
 
 @pytest.mark.parametrize("numbers", BY_ROW, ids=str)
 def test_the_quantizer_by_row_in_verilog_gives_the_same_codes(tmp_path, numbers):
-    bits, steps, lowest, highest = numbers
-    quantizer, (y, codes) = RowQuantizer(bits, steps, highest), measurements_by_row(*numbers)
+    bits, steps, lowest, highest, _ = numbers
+    quantizer, (y, codes) = row_quantizer(*numbers), measurements_by_row(*numbers)
     acc_bits = max(1, highest.bit_length(), (-lowest).bit_length()) + 1
     last = np.arange(y.size) % len(steps) == len(steps) - 1
     write_mem(tmp_path / "sums.mem", [int(v) & (2**acc_bits - 1) | int(end) << acc_bits
@@ -231,10 +242,9 @@ def test_the_quantizer_by_row_in_verilog_gives_the_same_codes(tmp_path, numbers)
 
 @pytest.mark.parametrize("numbers", BY_ROW, ids=str)
 def test_the_quantizer_by_row_in_c_gives_the_same_codes(tmp_path, numbers):
-    bits, steps, _, highest = numbers
-    quantizer, (y, codes) = RowQuantizer(bits, steps, highest), measurements_by_row(*numbers)
+    quantizer, (y, codes) = row_quantizer(*numbers), measurements_by_row(*numbers)
     header = quantizer_header(quantizer)
-    (tmp_path / "tables.h").write_text(TABLES.format(header=header, rows=len(steps)))
+    (tmp_path / "tables.h").write_text(TABLES.format(header=header, rows=len(numbers[1])))
     (tmp_path / "try.c").write_text(PROGRAM + quantizer_table(quantizer))
     compile_quantizer(tmp_path)
     printed = run_tool(tmp_path, str(tmp_path / "try"), stdin="\n".join(map(str, y.flat)).encode())
@@ -287,6 +297,8 @@ def test_without_a_step_nothing_is_clipped():
         ({"steps": [3, 3]}, ["steps", "bits"]),
         ({"bits": 8, "step": 3, "steps": [3, 3]}, ["one step (3)", "not both"]),
         ({"bits": 8, "steps": [3, 3]}, ["one for each row", "got 2"]),
+        ({"bits": 8, "steps": [3] * 16, "offsets": [3, 3]}, ["offsets", "each row", "got 2"]),
+        ({"bits": 8, "steps": [3] * 16, "offsets": [10**6] * 16}, ["3,000,000"]),
     ],
     ids=str,
 )

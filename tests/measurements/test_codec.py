@@ -138,10 +138,23 @@ def test_extreme_patterns_and_steps_come_back(tmp_path_factory, kind, widest, la
     phi = {"ones": np.ones_like(phi), "masks": phi, "alike": np.repeat(phi[:1], 30, 0)}[kind]
     patterns = Patterns(phi, 16)
     steps = np.floor(np.exp(rng.uniform(0, np.log(widest), 30))).tolist()
-    header = header_for(patterns, 33, 70, readout=Readout(32, steps=tuple(steps)), version=2)
+    offsets = rng.choice([0, 7, 2**31 - 1, -(2**31) + 1], 30).tolist()
+    readout = Readout(32, steps=tuple(steps), offsets=tuple(offsets))
+    header = header_for(patterns, 33, 70, readout=readout, version=2)
     values = rng.integers(-largest, largest, header.shape, dtype=np.int32, endpoint=True)
     y = Measurements(values, header)
     same(through(y, patterns, tmp_path_factory.mktemp("y")), y)
+
+
+def test_offsets_cost_codes_nothing(tmp_path):
+    """Codes are predicted around their offsets; programs that know format 3 refuse the file."""
+    y = Imager.untrained(CAMERA).sense(data.camera())
+    plain = y.read_out(Readout(12, steps=(30.0,) * 20))
+    moved = y.read_out(Readout(12, steps=(30.0,) * 20, offsets=tuple(range(-2, 18))))
+    same(through(moved, CAMERA, tmp_path), moved)
+    assert moved.to_bytes(CAMERA)[4] == 4
+    assert plain.to_bytes(CAMERA)[4] == 3
+    assert len(moved.to_bytes(CAMERA)) - len(plain.to_bytes(CAMERA)) < 100  # the offsets themselves
 
 
 def test_memory_does_not_grow_by_more_than_the_file(tmp_path):
@@ -351,8 +364,8 @@ def test_more_rows_than_the_camera_has_are_one_line(tmp_path):
 
 
 def test_newer_formats_are_told(coded):
-    coded.write_bytes(rewritten(coded.read_bytes(), version=4))
-    with pytest.raises(TersenseError, match="format 4 is newer than 3"):
+    coded.write_bytes(rewritten(coded.read_bytes(), version=5))
+    with pytest.raises(TersenseError, match="format 5 is newer than 4"):
         Measurements.load(coded, patterns=CAMERA)
 
 

@@ -167,9 +167,11 @@ def test_steps_range_over_what_was_measured():
     values[~there(HEADER, counts)] = 0
     values[2, 0, 0] = 7000
     y = Measurements(values, HEADER, counts)
-    steps = y.read_out(Readout.ranging(5, percentile=50)).header.readout.steps
-    # The median of each row; nobody measured the fifth, which gets the step of the fourth.
-    assert steps == tuple(np.ceil(np.array([1000, 2000, 3000, 4000, 4000]) / 15))
+    values[0, 1], values[0, 2] = 400, 700
+    readout = y.read_out(Readout.ranging(5, percentile=50)).header.readout
+    # The middle half of each row; nobody measured the fifth, which gets what the fourth has.
+    assert readout.steps == (np.ceil(600 / 30), 1, 1, 1, 1)
+    assert readout.offsets == (700 // 20, 2000, 3000, 4000, 4000)
 
 
 def test_a_camera_that_stops_early_has_counts():

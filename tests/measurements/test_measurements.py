@@ -90,6 +90,19 @@ def test_packed_files_stay_readable_and_are_what_the_module_says():
     assert y.to_bytes() == content
 
 
+def test_files_with_offsets_stay_readable_and_are_what_the_module_says():
+    """The fourth format, byte by byte: steps, then offsets, then codes as in the second."""
+    y = Measurements.load(GOLDEN / "measurements-v4.tsm")
+    readout = Readout(5, 1.0, 1.5, 11, 0.25, 100.0, (700.0, 1.0), (-2, 300))
+    assert y.header == Header(5, 7, "RGB", 4, 2, 2, "0123456789abcdef" * 4, readout, 4)
+    packed = Measurements.load(GOLDEN / "measurements-v2.tsm")
+    np.testing.assert_array_equal(y.values, packed.values)
+    content = (GOLDEN / "measurements-v4.tsm").read_bytes()
+    assert content[-53:-45] == b"\xbc\x02\x01\x00" + b"\xfe\xff\x2c\x01"
+    assert content[-45:] == packed.to_bytes()[-45:]
+    assert y.to_bytes() == content
+
+
 @pytest.mark.parametrize("bits", [2, 4, 7, 8, 13, 32])
 @pytest.mark.parametrize("mode", ["L", "RGB"])
 def test_codes_take_their_bits_and_the_file_is_as_large_as_it_says(tmp_path, bits, mode):
@@ -102,8 +115,10 @@ def test_codes_take_their_bits_and_the_file_is_as_large_as_it_says(tmp_path, bit
         header = 8 + int.from_bytes(content[:8], "little")
         channels = 1 if mode == "L" else 3
         assert y.bits_per_pixel == 8 * (len(content) - header) / (600 * channels)
-        own_steps = 2 * len(y.header.readout.steps)
-        assert len(content) - header == -(-36 * channels * bits // 8) + own_steps
+        offsets = y.header.readout.offsets
+        wide = 2 if max(map(abs, offsets), default=0) > 127 else 1
+        of_rows = 2 * len(y.header.readout.steps) + wide * len(offsets)
+        assert len(content) - header == -(-36 * channels * bits // 8) + of_rows
 
 
 def test_steps_of_more_than_16_bits_are_kept(tmp_path):
@@ -112,6 +127,14 @@ def test_steps_of_more_than_16_bits_are_kept(tmp_path):
     again = load_bytes(tmp_path, y.to_bytes())
     assert again.header == y.header
     assert len(again.to_bytes()) == len(y.to_bytes())
+
+
+def test_offsets_of_more_than_16_bits_are_kept(tmp_path):
+    y = measured(low=2**30, high=2**30 + 50).quantized(5)
+    assert max(y.header.readout.offsets) > 2**16
+    again = load_bytes(tmp_path, y.to_bytes())
+    assert again.header == y.header
+    np.testing.assert_array_equal(again.values, y.values)
 
 
 def test_steps_need_a_row_each():
@@ -180,7 +203,8 @@ def deepened(depth):
 
 
 EDITS = {
-    "newer version": (lambda o, i: i.update(version=3), "file: its format 3 is newer"),
+    "newer version": (lambda o, i: i.update(version=5), "file: its format 5 is newer"),
+    "version of coded files": (lambda o, i: i.update(version=3), "must not be 3"),
     "version of nobody": (lambda o, i: i.update(version=0), "version must be at least 1"),
     "packed, but not": (lambda o, i: i.update(version=2, bits=10), "packed y must be U8, got I16"),
     "deep pixels in format 1": (lambda o, i: i.update(depth=12), "depth must be 8 in format 1"),
@@ -235,6 +259,9 @@ PACKED_EDITS = {
     "steps of reals": (lambda o, i: o["steps"].update(dtype="F16"), "F16"),
     "wider steps": (lambda o, i: o["steps"].update(dtype="I32"), "bytes"),
     "steps behind": (lambda o, i: o["steps"].update(data_offsets=[23, 29]), "something else"),
+    "offsets of the second format": (lambda o, i: i.update(version=2), "bytes"),
+    "offsets of reals": (lambda o, i: o["offsets"].update(dtype="F16"), "F16"),
+    "offsets for others": (lambda o, i: o["offsets"].update(shape=[2]), "there are 3 patterns"),
     "more": (lambda o, i: o.update(z=o["y"]), "something else than y"),
     "steps that are none": (lambda o, i: o.update(steps=7), "measurement file"),
     "photons of nobody": (lambda o, i: i.update(photons=-1.0), "photons must be at least 0"),

@@ -73,22 +73,32 @@ def test_ties_go_up_on_both_sides_of_zero():
 def test_a_ranged_readout_has_the_smallest_whole_steps_that_clip_nothing(bits, seed):
     rng, largest = np.random.default_rng(seed), 2 ** (bits - 1) - 1
     y = rng.integers(-30_000, 30_000, (2, 3, 4, 5)) // rng.choice([1, 100, 10**6], (3, 1, 1))
+    y += rng.choice([0, 5, -7_000, 400_000], (3, 1, 1))
     readout = Readout.ranging(bits).ranged(y)
-    reach = abs(y).max(axis=(0, 2, 3))
+    spread = np.ptp(y, axis=(0, 2, 3))
     steps = np.array(readout.steps)
     assert (steps % 1 == 0).all()
-    assert (steps * largest >= reach).all()
-    assert ((steps == 1) | ((steps - 1) * largest < reach)).all()
-    error = readout.apply(y) * readout.unit - y
+    assert (2 * steps * largest >= spread).all()
+    assert ((steps == 1) | (2 * (steps - 1) * largest < spread)).all()
+    error = readout.values(readout.apply(y)) - y
     assert (abs(error) <= steps[:, None, None] / 2).all()
     assert readout.deviation.ravel() == pytest.approx(steps / 12**0.5)
 
 
 def test_a_percentile_clips_so_many():
-    y = np.random.default_rng(0).normal(0, 1e6, (4, 50, 50)).astype(np.int32)
+    y = np.random.default_rng(0).normal(3e6, 1e6, (4, 50, 50)).astype(np.int32)
     readout = Readout.ranging(10, percentile=98.0).ranged(y)
-    clipped = abs(y) > (readout.largest_code + 0.5) * readout.unit
+    clipped = abs(y / readout.unit - readout.offset) > readout.largest_code + 0.5
     np.testing.assert_allclose(clipped.mean(axis=(1, 2)), 0.02, atol=0.002)
+
+
+def test_an_offset_is_there_only_where_it_makes_the_step_smaller():
+    y = np.array([[[-70, 69]], [[100, 700]], [[0, 90]]])
+    assert Readout.ranging(4).ranged(y[:1]).offsets == ()
+    readout = Readout.ranging(4).ranged(y)
+    assert readout.steps == (10.0, 43.0, 7.0)
+    assert readout.offsets == (0, 9, 6)  # codes from 2 to 16 in steps of 43, from 0 to 13 of 7
+    assert Readout.ranging(8).ranged(y[2:]).offsets == ()  # steps of 1 do without
 
 
 def test_a_fixed_readout_does_not_follow_the_image():
@@ -102,6 +112,9 @@ def test_arrays_and_tensors_have_the_same_steps_for_their_rows():
     readout = Readout.ranging(6, noise=2.0, photons=3.0).ranged(y)
     codes, tensor = readout.quantize(y), torch.from_numpy(y)
     np.testing.assert_array_equal(codes, readout.quantize(tensor).numpy())
+    values = readout.values(codes)
+    np.testing.assert_array_equal(values, readout.values(torch.from_numpy(codes)).numpy())
+    assert (abs(values - y) <= readout.unit / 2 + 1e-9).all()
     light = abs(y) + 7
     told = readout.deviation_at(torch.from_numpy(light)).numpy()
     np.testing.assert_allclose(told, readout.deviation_at(light))
@@ -151,7 +164,8 @@ READOUTS = [
     Readout(),
     Readout(9, 2.5, 1.5, 11),
     Readout.ranging(4, photons=0.25, percentile=99.0),
-    Readout.ranging(4).ranged(np.arange(24).reshape(2, 3, 4)),
+    Readout.ranging(4).ranged(np.arange(24).reshape(2, 3, 4) - 11),
+    Readout.ranging(4).ranged(np.arange(24).reshape(2, 3, 4) + 90),
 ]
 
 
@@ -161,14 +175,14 @@ def test_readouts_survive_json(readout):
 
 
 def test_a_readout_is_described_in_a_line():
-    y = np.array([[[700]], [[-7000]]])
+    y = np.array([[[-700, 700]], [[-14_000, 0]]])
     both = Readout.ranging(4, noise=2.0, seed=3).ranged(y)
     assert str(both) == (
-        "4 bits, steps of 100 to 1000, each pattern ranged to the largest of its |y|; "
+        "4 bits, steps of 100 to 1000, each pattern ranged to all of its y; "
         "noise of deviation 2, seed 3"
     )
     assert str(Readout.ranging(8, percentile=99.5)) == (
-        "8 bits, each pattern ranged to 99.5 % of its |y|"
+        "8 bits, each pattern ranged to 99.5 % of its y"
     )
     assert str(Readout.covering(1000, 8, noise=1.0, photons=0.5)) == (
         "8 bits, steps of 8; 0.5 photons per pixel value and noise of deviation 1, seed 0"
@@ -185,6 +199,9 @@ def test_a_readout_is_described_in_a_line():
     ({"percentile": 101.0}, "percentile must be at least 0 and at most 100, got 101"),
     ({"steps": (3.0, 0.0)}, "steps must be above 0"),
     ({"steps": (float("inf"),)}, "steps must be finite"),
+    ({"steps": (3.0, 4.0), "offsets": (1,)}, "offsets must be as many as steps, 2, or none, got 1"),
+    ({"steps": (3.0,), "offsets": (1.5,)}, "offsets must be an integer"),
+    ({"steps": (3.0,), "offsets": (2**31,)}, "offsets must be at least"),
     ({"bits": True}, "bits must be an integer, got True"),
 ])  # fmt: skip
 def test_impossible_readouts_are_refused(wrong, said):

@@ -284,13 +284,17 @@ def test_a_table_needs_its_manifest_and_the_right_camera(camera, capsys, tmp_pat
     assert "use the model that sensed them" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("converter", [{"step": 33}, {"steps": (11, 50, 33, 20, 90, 47)}], ids=str)
+@pytest.mark.parametrize("converter", [
+    {"step": 33}, {"steps": (11, 50, 33, 20, 90, 47)},
+    {"steps": (11, 50, 33, 20, 90, 47), "offsets": (0, 3, -40, 1, 9, -5)},
+], ids=str)  # fmt: skip
 def test_codes_and_deep_pixels_are_read_as_what_they_are(tmp_path, rng, converter):
     imager, size = random_camera(6, 8, 4), (21, 34)
     exact = imager.sense(rng.integers(0, 4096, size).astype(np.uint16), depth=12)
     export("c", imager, tmp_path / "c", depth=12, bits=9, **converter)
     steps = tuple(map(float, converter.get("steps", ())))
-    y = exact.read_out(Readout(9, float(converter.get("step", 1)), steps=steps))
+    offsets = converter.get("offsets", ())
+    y = exact.read_out(Readout(9, float(converter.get("step", 1)), steps=steps, offsets=offsets))
     np.save(tmp_path / "codes.npy", as_windows(y.values))
     read = read_measured(tmp_path / "codes.npy", tmp_path / "c/manifest.json", size)
     assert isinstance(read, Measurements)
@@ -309,7 +313,7 @@ def test_codes_and_deep_pixels_are_read_as_what_they_are(tmp_path, rng, converte
         assert (read.header.depth, read.header.readout.exact) == (12, True)
         there = ~np.isnan(read.values)
         assert (~there).sum() == 1
-        np.testing.assert_array_equal(read.values[there], (y.values * unit)[there])
+        np.testing.assert_array_equal(read.values[there], y.header.readout.values(y.values)[there])
         deviation = np.broadcast_to(read.deviation, y.values.shape)
         expected = unit * (1 / 12 + noise**2) ** 0.5
         np.testing.assert_allclose(deviation[there], expected[there])
@@ -332,7 +336,9 @@ def test_steps_that_no_quantizer_has_are_refused(tmp_path, refused):
     np.save(tmp_path / "codes.npy", as_windows(imager.sense(np.zeros(size, np.uint8)).values))
     content = json.loads((tmp_path / "c/manifest.json").read_text())
     for quantizer in ({"step": 0}, {"step": "big"}, [], {}, {"step": 1.5}, {"bits": 0, "step": 2},
-                      {"bits": 9, "steps": [1, 2]}, {"bits": 9, "steps": 7}):  # fmt: skip
+                      {"bits": 9, "steps": [1, 2]}, {"bits": 9, "steps": 7},
+                      {"bits": 9, "steps": [1] * 6, "offsets": [1, 2]},
+                      {"bits": 9, "step": 2, "offsets": "all"}):  # fmt: skip
         content["details"]["quantizer"] = quantizer
         (tmp_path / "manifest.json").write_text(json.dumps(content))
         with refused("usable steps"):

@@ -90,13 +90,15 @@ def test_tiles_decide_as_the_whole_image_does(imager, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "readout", [Readout(noise=20.0, seed=3), Readout.covering(4000, 6), Readout(photons=2.0)]
-)
+    "readout",
+    [Readout(noise=20.0, seed=3), Readout.covering(4000, 6), Readout(photons=2.0),
+     Readout.ranging(5)],
+)  # fmt: skip
 def test_values_of_a_readout_are_taken_as_what_they_are(imager, readout):
     capture, _, y = run(imager, IMAGE, 0.2, readout=readout)
     counts = torch.from_numpy(capture.counts)[None]
     row = torch.arange(ROWS)[:, None, None]
-    values = torch.from_numpy((y.values * y.header.readout.unit).astype(np.float32))
+    values = torch.from_numpy(y.header.readout.values(y.values).astype(np.float32))
     values = torch.where(row < counts, values, 0.0)[None]
     with imager.camera.inference():
         whole = imager.reconstruct_batch(values, IMAGE.shape, y.header.readout, counts)[0]

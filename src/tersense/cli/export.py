@@ -40,7 +40,7 @@ StepsOption = Annotated[
     typer.Option(
         "--steps",
         metavar="STEPS.tsm",
-        help="A step for each pattern, and the bits: those of a measurement file (or a .npy).",
+        help="Step and offset of each pattern, and bits: those of a measurement file (or a .npy).",
     ),
 ]
 AdaptiveOption = Annotated[
@@ -134,8 +134,8 @@ def _converter(
         return {"bits": bits, "step": step}
     from tersense.export.arithmetic import read_steps
 
-    found, of_rows = read_steps(steps, bits, model)
-    return {"bits": found, "step": step, "steps": of_rows}
+    found, of_rows, offsets = read_steps(steps, bits, model)
+    return {"bits": found, "step": step, "steps": of_rows, "offsets": offsets}
 
 
 @export_app.command("matrix")

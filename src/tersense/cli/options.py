@@ -104,7 +104,7 @@ FullScaleOption = Annotated[
         "--full-scale",
         metavar="X",
         help="Range of the codes: a number; max, the largest |y| that any pattern can give; P%, "
-        "this percentile of each pattern's |y| in the image; or auto, its largest |y|.",
+        "this share of each pattern's y in the image; or auto, all of it.",
     ),
 ]
 NoiseOption = Annotated[

@@ -136,7 +136,7 @@ def readouts_to_markdown(result: dict[str, Any]) -> str:
     about = [
         f"PSNR in dB, mean over images, at a sampling ratio of {result['rate']:g}: exact "
         "measurements; Gaussian noise of deviation σ (pixel values) on every measurement;",
-        "codes of few bits, each pattern ranged to its largest measurement in the image. Linear "
+        "codes of few bits, each pattern ranged to its measurements in the image. Linear "
         "estimates are told the error, too; ρ is the correlation of neighbors that they assume.",
     ]
     lines = table_head(result["table"], about, result["quick"])

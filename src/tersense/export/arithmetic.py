@@ -11,6 +11,9 @@ and moved by a bias to u = y + ⌊step/2⌋ + zero·step ≥ 0; then the code is
 product is u/step + u·e/(step·2^shift). The error must not reach the 1/step that u/step at least
 lacks to the next integer, so u·e < 2^shift for the largest u proves the rule for all. It stays
 true for a larger shift, where e at most doubles; so rows of Φ with steps of their own share one.
+
+Rows may have offsets too: clip(floor(y/step + 1/2) − offset, …). A whole number passes through the
+rounding, so this is the code of y − middle, middle = offset·step.
 """
 
 from collections.abc import Iterable, Sequence
@@ -124,20 +127,28 @@ class Quantizer:
 
 @dataclass(frozen=True)
 class RowQuantizer:
-    """Rounding to codes of B bits with a step for each row of Φ: a gain that is set per pattern.
+    """Rounding to codes of B bits with a step and an offset for each row of Φ, set per pattern.
 
-    A row is clipped at ±reach, the largest code times its step, and the bias is reach + ⌊step/2⌋:
-    a memory of steps and factors is enough.
+    What a row has beyond its middle is clipped at ±reach, the largest code times its step, and the
+    bias is reach + ⌊step/2⌋: a memory of middles, steps and factors is enough.
 
     Args:
         bits: B; codes lie within ±(2^(B−1) − 1).
         steps: What one unit of a code stands for, row by row.
         highest: Measurement that can come.
+        offsets: Which multiple of its step the code 0 stands for, row by row; 0 where not given.
     """
 
     bits: int
     steps: tuple[int, ...]
     highest: int
+    offsets: tuple[int, ...] = ()
+
+    @property
+    def middles(self) -> tuple[int, ...]:
+        """Return the measurement that the code 0 stands for, row by row."""
+        offsets = self.offsets or (0,) * len(self.steps)
+        return tuple(k * step for k, step in zip(offsets, self.steps, strict=True))
 
     @property
     def largest_code(self) -> int:
@@ -152,13 +163,12 @@ class RowQuantizer:
     @property
     def dividend_bits(self) -> int:
         """Return the width of a clipped measurement plus bias, in any row."""
-        return max(self._largest_dividend(step).bit_length() for step in self.steps)
+        return max(largest.bit_length() for _, largest in self._dividends)
 
     @property
     def reciprocals(self) -> tuple[list[int], int]:
         """Return (factors, shift) with ⌊u/step⌋ = (u·factor) >> shift in every row."""
-        of_each = {step: _reciprocal(step, self._largest_dividend(step)) for step in self.steps}
-        shift = max(shift for _, shift in of_each.values())
+        shift = max(_reciprocal(step, largest)[1] for step, largest in self._dividends)
         return [-(-(1 << shift) // step) for step in self.steps], shift
 
     @property
@@ -169,21 +179,27 @@ class RowQuantizer:
     @property
     def details(self) -> dict[str, Any]:
         """Return what the manifest tells."""
-        return {"bits": self.bits, "steps": list(self.steps)}
+        offsets = {"offsets": list(self.offsets)} if self.offsets else {}
+        return {"bits": self.bits, "steps": list(self.steps), **offsets}
 
     def __str__(self) -> str:
         return f"{self.bits} bits in steps of {min(self.steps):,} to {max(self.steps):,}, by row"
 
     def codes(self, y: NDArray[np.int32]) -> NDArray[np.int32]:
         """Return the codes of measurements (…, m): those of the readout that it stands for."""
-        readout = Readout(self.bits, steps=tuple(map(float, self.steps)))
+        readout = Readout(self.bits, steps=tuple(map(float, self.steps)), offsets=self.offsets)
         by_row = np.moveaxis(y, -1, 0).reshape(len(self.steps), -1, 1)
         codes = readout.apply(by_row).reshape(len(self.steps), *y.shape[:-1])
         return np.moveaxis(codes, 0, -1)
 
-    def _largest_dividend(self, step: int) -> int:
-        reach = self.largest_code * step
-        return reach + min(reach, self.highest) + step // 2
+    @property
+    def _dividends(self) -> set[tuple[int, int]]:
+        """Return the steps, and the largest clipped measurement plus bias that each divides."""
+        found = set()
+        for step, middle in zip(self.steps, self.middles, strict=True):
+            reach = self.largest_code * step
+            found.add((step, reach + max(-reach, min(reach, self.highest - middle)) + step // 2))
+        return found
 
 
 def _reciprocal(step: int, largest: int) -> tuple[int, int]:
@@ -202,6 +218,7 @@ def make_quantizer(
     bits: int | None,
     step: int | None,
     steps: Sequence[float] | None = None,
+    offsets: Sequence[int] = (),
 ) -> Quantizer | RowQuantizer | None:
     """Return the quantizer that an export was asked for, or None for exact measurements.
 
@@ -211,6 +228,7 @@ def make_quantizer(
         bits: B, or None.
         step: None for the smallest step with which no measurement is clipped.
         steps: One for each row of Φ instead, as `Readout.ranged` chooses them.
+        offsets: One for each row of Φ, with the steps.
     """
     if bits is None:
         if step is not None or steps is not None:
@@ -226,7 +244,9 @@ def make_quantizer(
     if steps is not None:
         if step is not None:
             raise TersenseError(f"give one step ({step}) or a step for each row, not both")
-        return RowQuantizer(bits, _check_steps(steps, len(patterns), largest), max(highest, 0))
+        whole = _check_steps(steps, len(patterns), largest)
+        _check_offsets(offsets, whole, largest)
+        return RowQuantizer(bits, whole, max(highest, 0), tuple(offsets))
     if step is None:
         step = -(-largest // (2 ** (bits - 1) - 1))
     if not 1 <= step <= largest:
@@ -238,8 +258,8 @@ def make_quantizer(
 
 def read_steps(
     path: str | Path, bits: int | None = None, model: str | None = None
-) -> tuple[int, tuple[float, ...]]:
-    """Read a step for each row of Φ, and the bits of the codes that they belong to.
+) -> tuple[int, tuple[float, ...], tuple[int, ...]]:
+    """Read the bits of codes, and the step and the offset of each row of Φ.
 
     Args:
         path: A measurement file (`.tsm`) whose rows have steps of their own, or a `.npy` file.
@@ -254,7 +274,7 @@ def read_steps(
             raise TersenseError(
                 f"{path} must hold a list of steps, got {found.dtype} {found.shape}"
             )
-        return bits, tuple(float(step) for step in found)
+        return bits, tuple(float(step) for step in found), ()
     readout = read(path, model).header.readout
     if not readout.steps:
         raise TersenseError(
@@ -263,7 +283,7 @@ def read_steps(
         )
     if bits not in (None, readout.bits):
         raise TersenseError(f"{path} has steps for codes of {readout.bits} bits, not {bits}")
-    return readout.bits, readout.steps
+    return readout.bits, readout.steps, readout.offsets
 
 
 def _check_steps(steps: Sequence[float], rows: int, largest: int) -> tuple[int, ...]:
@@ -277,6 +297,20 @@ def _check_steps(steps: Sequence[float], rows: int, largest: int) -> tuple[int, 
             f"got {wrong[0]:g}"
         )
     return tuple(int(step) for step in steps)
+
+
+def _check_offsets(offsets: Sequence[int], steps: tuple[int, ...], largest: int) -> None:
+    """Refuse offsets from which no measurement can be reached."""
+    if len(offsets) not in (0, len(steps)):
+        raise TersenseError(
+            f"offsets must be {len(steps)}, one for each row of Φ, got {len(offsets)}"
+        )
+    for offset, step in zip(offsets, steps, strict=False):
+        if abs(offset * step) > largest + step:
+            raise TersenseError(
+                f"offsets times steps must be within ±{largest:,}, the largest measurement, "
+                f"got {offset * step:,}"
+            )
 
 
 def c_number(value: int) -> str:

@@ -45,6 +45,7 @@ def write(
     bits: int | None = None,
     step: int | None = None,
     steps: Sequence[float] | None = None,
+    offsets: Sequence[int] = (),
     adaptive: bool = False,
     coder: str | None = None,
 ) -> Outcome:
@@ -58,13 +59,14 @@ def write(
         bits: Of the codes that measurements are rounded to; None for exact ones only.
         step: What one unit of a code stands for; None for the smallest that clips nothing.
         steps: Instead, one for each row of Φ.
+        offsets: One for each row of Φ, with the steps.
         adaptive: Also write the decision that spends a budget where it pays, in `adaptive`.
         coder: Also write the coder of this name, in `coder`; with counts where `adaptive`.
     """
     patterns = imager.patterns
     # What is sent may be rounded: the decision sees the sums.
     decision = require_decision(imager, depth, None if coder else bits) if adaptive else None
-    quantizer = make_quantizer(patterns, depth, bits, step, steps)
+    quantizer = make_quantizer(patterns, depth, bits, step, steps, offsets)
     code = make_coder(patterns, depth, quantizer, adaptive, coder) if coder else None
     for source in sorted(path for path in _SOURCES.iterdir() if path.is_file()):
         shutil.copyfile(source, folder / source.name)
@@ -79,7 +81,7 @@ def write(
         (folder / name).write_text(text, encoding="ascii", newline="\n")
     tables = sum(table.nbytes for table in (*columns(patterns), _line_starts(patterns)))
     if isinstance(quantizer, RowQuantizer):
-        tables += _steps(quantizer).nbytes
+        tables += sum(table.nbytes for table in _row_tables(quantizer).values())
     value = np.dtype(_value_type(patterns, depth))
     details: dict[str, Any] = {
         "language": "C99, freestanding",
@@ -198,7 +200,12 @@ def quantizer_header(quantizer: Quantizer | RowQuantizer) -> str:
     """Return the constants of the quantizer; the dividend is unsigned and holds every sum."""
     code = next(size for size in (8, 16, 32) if quantizer.bits <= size)
     if isinstance(quantizer, RowQuantizer):
-        width = 64 if quantizer.largest_reach >= 2**31 else 32  # twice the reach is a dividend
+        farthest = quantizer.largest_reach + max(map(abs, quantizer.middles))
+        width = 64 if farthest >= 2**31 else 32  # twice the reach is a dividend
+        tables = "".join(
+            f"extern const {_c_type(table.dtype)} tersense_{name}[{len(table)}];\n"
+            for name, table in _row_tables(quantizer).items()
+        )
         return f"""
 /* Codes: see tersense_quantize. */
 #define TERSENSE_CODE_BITS {quantizer.bits}
@@ -207,8 +214,7 @@ def quantizer_header(quantizer: Quantizer | RowQuantizer) -> str:
 typedef int{width}_t tersense_reach;
 typedef uint{width}_t tersense_dividend;
 typedef int{code}_t tersense_code;
-extern const {_c_type(_steps(quantizer).dtype)} tersense_steps[{len(quantizer.steps)}];
-"""
+{tables}"""
     width = 64 if quantizer.dividend_bits > 32 else 32
     return f"""
 /* Codes: see tersense_quantize. */
@@ -225,19 +231,26 @@ typedef int{code}_t tersense_code;
 
 
 def quantizer_table(quantizer: Quantizer | RowQuantizer) -> str:
-    """Return the steps of the rows, where they have their own."""
+    """Return steps and middles of the rows, where they have their own."""
     if isinstance(quantizer, Quantizer):
         return ""
-    steps = _steps(quantizer)
-    return f"""
-const {_c_type(steps.dtype)} tersense_steps[{len(steps)}] = {{
-{c_numbers(steps)}
+    return "".join(
+        f"""
+const {_c_type(table.dtype)} tersense_{name}[{len(table)}] = {{
+{c_numbers(table)}
 }};
 """
+        for name, table in _row_tables(quantizer).items()
+    )
 
 
-def _steps(quantizer: RowQuantizer) -> NDArray[Any]:
-    return np.array(quantizer.steps, np.min_scalar_type(max(quantizer.steps)))
+def _row_tables(quantizer: RowQuantizer) -> dict[str, NDArray[Any]]:
+    """Return steps and middles in the narrowest types that hold them."""
+    largest = max(map(abs, quantizer.middles))
+    return {
+        "steps": np.array(quantizer.steps, np.min_scalar_type(max(quantizer.steps))),
+        "middles": np.array(quantizer.middles, np.min_scalar_type(-largest - 1)),
+    }
 
 
 def _tables(patterns: Patterns) -> str:

@@ -253,7 +253,7 @@ def _compare(imager: Imager, folder: Path, size: tuple[int, int]) -> float:
 def model_inputs(imager: Imager, y: Measurements) -> dict[str, NDArray[Any]]:
     """Return what the exported reconstructor of a camera takes, given measurements of all rows."""
     header, readout = y.header, y.header.readout
-    values = (y.values * readout.unit).astype(np.float32).reshape(-1, *header.shape[-3:])
+    values = readout.values(y.values).astype(np.float32).reshape(-1, *header.shape[-3:])
     inputs: dict[str, NDArray[Any]] = {
         "y": values,
         "inside": np.ones((header.height, header.width), np.uint8),

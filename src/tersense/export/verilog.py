@@ -66,6 +66,7 @@ def write(
     bits: int | None = None,
     step: int | None = None,
     steps: Sequence[float] | None = None,
+    offsets: Sequence[int] = (),
     adaptive: bool = False,
     coder: str | None = None,
 ) -> Outcome:
@@ -82,6 +83,7 @@ def write(
         bits: Of the codes that measurements are rounded to; None for exact ones.
         step: What one unit of a code stands for; None for the smallest that clips nothing.
         steps: Instead, one for each row of Φ.
+        offsets: One for each row of Φ, with the steps.
         adaptive: Also write the decision that spends a budget where it pays, in `adaptive`.
         coder: Also write the coder of this name, in `coder`; with counts where `adaptive`.
     """
@@ -91,7 +93,7 @@ def write(
             f"image sides must be from 1 to {_LARGEST_SIDE} pixels, got {width}×{height}"
         )
     patterns = imager.patterns
-    quantizer = make_quantizer(patterns, depth, bits, step, steps)
+    quantizer = make_quantizer(patterns, depth, bits, step, steps, offsets)
     code = make_coder(patterns, depth, quantizer, adaptive, coder) if coder else None
     program = compile_program(patterns, lanes)
     for name, memory in program.memories.items():
@@ -187,11 +189,19 @@ _WIRES = "    wire sum_valid, sum_ready, sum_last;\n    wire [{}:0] sum;\n\n"
 
 
 def step_words(quantizer: RowQuantizer) -> tuple[list[int], int]:
-    """Return what the memory of the steps holds, {factor, step} of each row, and its width."""
+    """Return what the memory holds, {middle, factor, step} of each row, and its width."""
     factors, _ = quantizer.reciprocals
-    step_bits = max(quantizer.steps).bit_length()
-    words = [f << step_bits | s for f, s in zip(factors, quantizer.steps, strict=True)]
-    return words, max(factors).bit_length() + step_bits
+    step_bits, factor_bits = max(quantizer.steps).bit_length(), max(factors).bit_length()
+    middle_bits = _middle_bits(quantizer)
+    words = [
+        ((m % (1 << middle_bits)) << factor_bits | f) << step_bits | s
+        for m, f, s in zip(quantizer.middles, factors, quantizer.steps, strict=True)
+    ]
+    return words, middle_bits + factor_bits + step_bits
+
+
+def _middle_bits(quantizer: RowQuantizer) -> int:
+    return max(abs(middle) for middle in quantizer.middles).bit_length() + 1
 
 
 def quantizer_instance(quantizer: Quantizer | RowQuantizer, acc_bits: int) -> str:
@@ -220,12 +230,13 @@ def quantizer_instance(quantizer: Quantizer | RowQuantizer, acc_bits: int) -> st
 def _row_quantizer(quantizer: RowQuantizer, acc_bits: int) -> str:
     factors, shift = quantizer.reciprocals
     return f"""
-    // Codes: clip(floor(y/step + 1/2), +-{quantizer.largest_code}), a step for each row.
+    // Codes: clip(floor((y - middle)/step + 1/2), +-{quantizer.largest_code}), row by row.
     tersense_row_quantizer #(
         .ROWS({len(quantizer.steps)}),
         .ACC_BITS({acc_bits}),
         .CODE_BITS({quantizer.bits}),
         .STEP_BITS({max(quantizer.steps).bit_length()}),
+        .MIDDLE_BITS({_middle_bits(quantizer)}),
         .SUM_BITS({quantizer.dividend_bits}),
         .FACTOR_BITS({max(factors).bit_length()}),
         .SHIFT({shift}),
@@ -341,7 +352,7 @@ def _clocks_to_code(quantizer: Quantizer | RowQuantizer | None) -> int:
 
 _QUANTIZER_TEXT = """
 Measurements are rounded to codes of {q.bits} bits, {clocks} clocks later, by `{module}`:
-clip(floor(y/{step} + 1/2), ±{q.largest_code}). A code stands for code · {step}. {where}There is no
+clip(floor({y}/{step} + 1/2), ±{q.largest_code}). A code stands for {value}. {where}There is no
 divider: {q.rule} of a sum that is never negative gives the quotient, exactly for every
 measurement that can come.
 """
@@ -350,12 +361,18 @@ measurement that can come.
 def _tell_quantizer(quantizer: Quantizer | RowQuantizer) -> str:
     """Return what README.md tells about codes."""
     if isinstance(quantizer, Quantizer):
-        module, step, where = "tersense_quantizer", str(quantizer.step), ""
-    else:
-        module, step = "tersense_row_quantizer", "step"
-        where = f"Each row has\na step and a factor, in `{STEPS_FILE}`; `manifest.json` has steps. "
-    clocks = "three" if isinstance(quantizer, Quantizer) else "four"
-    return _QUANTIZER_TEXT.format(q=quantizer, module=module, step=step, where=where, clocks=clocks)
+        step = str(quantizer.step)
+        return _QUANTIZER_TEXT.format(
+            q=quantizer, module="tersense_quantizer", clocks="three", y="y", step=step,
+            value=f"code · {step}", where="",
+        )  # fmt: skip
+    where = f"""Each row has
+a middle, a step and a factor, in `{STEPS_FILE}`; `manifest.json` has steps, and offsets: middles in
+steps. """
+    return _QUANTIZER_TEXT.format(
+        q=quantizer, module="tersense_row_quantizer", clocks="four", y="(y − middle)", step="step",
+        value="middle + code · step", where=where,
+    )  # fmt: skip
 
 
 def _facts(details: dict[str, Any], quantizer: Quantizer | RowQuantizer | None) -> dict[str, str]:

@@ -194,9 +194,9 @@ class TernaryPhysics(LinearPhysics):  # type: ignore[misc]
                 "counts per window must be those of the physics, got others; "
                 "build it with counts=measurements.counts"
             )
-        values = torch.from_numpy(measurements.values * header.readout.unit)
+        values = torch.from_numpy(header.readout.values(measurements.values))
         y = values.reshape(1, size[0], *values.shape[-3:]).to(self.phi)
-        return y * self.scale / _WHITE
+        return self._measured(y) * self.scale / _WHITE
 
     def to_camera(self, y: Tensor) -> Tensor:
         """Turn y (N, C, m, h, w) of this physics into sums of pixels of 0 to 255."""
@@ -305,8 +305,7 @@ class ReadoutModel(nn.Module):
 
     def _convert(self, sums: Tensor, which: Tensor | None) -> Tensor:
         final = ranged(self.readout, sums, which)
-        unit = torch.as_tensor(final.unit).to(sums)
-        return final.quantize(sums) * unit
+        return final.values(final.quantize(sums))
 
 
 class TernaryReconstructor(Reconstructor):  # type: ignore[misc]
@@ -360,7 +359,7 @@ def _readouts_of(physics: TernaryPhysics, sums: Tensor) -> list[Readout]:
     """Return what is known of the errors of sums (N, C, m, h, w): one for all images, or for each.
 
     Nobody has kept the steps that an image was ranged with, but codes reach as far as the steps
-    allow: the largest of each pattern tells its step, to one pixel value.
+    allow: the lowest and the highest of each pattern tell its step.
     """
     noise, sensor = physics.noise_model, physics.sensor_model
     unit = float(physics.scale) / _WHITE

@@ -26,8 +26,8 @@ class Measurements:
 
     Args:
         values: Integers of shape (m, h, w), or (3, m, h, w) in color: y itself, or the codes of
-            a quantized readout, to be multiplied by `header.readout.unit`. Zero where counts say
-            that nothing was measured.
+            a quantized readout: `header.readout.values` tells what they stand for. Zero where
+            counts say that nothing was measured.
         header: How they were made.
         counts: Of a nested camera, with how many of its first rows each window was measured:
             integers (h, w), or (3, h, w) for channels of their own. None for all rows everywhere.
@@ -99,7 +99,7 @@ class Measurements:
 
         Args:
             readout: What happens. One that follows the image is ranged for this one; the header
-                records the steps.
+                records steps and offsets.
             light: |Φ|x of the shape of y, where the readout counts photons.
         """
         before = self.header.readout
@@ -107,10 +107,10 @@ class Measurements:
         if before.bits or (random and not before.exact):
             raise ValueError(f"a readout must begin with exact measurements, these are {before}")
         noisy = readout.disturb(self.values, light)
-        if self.counts is not None:
-            noisy = np.where(self._measured, noisy, 0)
         final = readout.ranged(noisy, None if self.counts is None else self._measured)
         values = np.asarray(final.quantize(noisy)).astype(np.int32)
+        if self.counts is not None:
+            values = np.where(self._measured, values, 0)
         if not random:
             final = replace(final, noise=before.noise, photons=before.photons, seed=before.seed)
         version = tsm.PACKED if final.bits else self.header.version
@@ -131,8 +131,8 @@ class Measurements:
 
         Args:
             bits: B, at least 2. The codes lie between −(2^(B−1) − 1) and 2^(B−1) − 1.
-            full_scale: The largest magnitude to represent; what exceeds it is clipped. None for
-                the largest measurement of each pattern.
+            full_scale: The largest magnitude to represent; what exceeds it is clipped. None to
+                range each pattern to its measurements.
         """
         if full_scale is None:
             return self.read_out(Readout.ranging(bits))

@@ -1,11 +1,12 @@
 """How measurements are read out: light, noise of the sensor, then a converter of few bits.
 
-    y ──photons──▶ ──+ Gaussian noise──▶ ──÷ step, round half up, clip──▶ codes
+    y ──photons──▶ ──+ Gaussian noise──▶ ──÷ step, round half up, − offset, clip──▶ codes
 
-A value v of a quantized readout stands for v·step. The sums of a pattern that is mostly +1 are many
-times larger than those of a balanced one, so each pattern may have a step of its own: a gain before
-the converter. Reconstructors are told the deviation of the error, because a network or an estimate
-that knows it need not believe its measurements blindly.
+A code stands for (code + offset)·step. The sums of a pattern that is mostly +1 are many times
+larger than those of a balanced one, and rarely near zero. So each pattern may have a step and an
+offset of its own: a gain before the converter, and where the middle of its range lies.
+Reconstructors are told the deviation of the error, because a network or an estimate that knows it
+need not believe its measurements blindly.
 
 Photons: mirrors are on or off, so a pattern is shown twice, first its +1 and then its −1, and each
 exposure counts photons. A pixel of value v gives v·photons of them on average, and y is the
@@ -45,8 +46,9 @@ class Readout:
         photons: That a pixel of value 1 gives in an exposure, on average; 0 for light without
             shot noise.
         percentile: If above 0, the steps follow the image: `ranged` chooses one for each row of Φ,
-            so that this share of its |y|, in percent, is not clipped.
+            so that this share of its y, in percent, is not clipped.
         steps: Of each row of Φ, where `ranged` chose them; `step` means nothing then.
+        offsets: Of each row of Φ, in its steps, where `ranged` chose them; 0 for all where not.
 
     Example:
         >>> import numpy as np
@@ -63,6 +65,7 @@ class Readout:
     photons: Annotated[float, at_least(0), at_most(MOST_PHOTONS)] = 0.0
     percentile: Annotated[float, at_least(0), at_most(100)] = 0.0
     steps: tuple[Annotated[float, above(0), at_most(LARGEST_VALUE)], ...] = ()
+    offsets: tuple[Annotated[int, at_least(-LARGEST_VALUE), at_most(LARGEST_VALUE)], ...] = ()
 
     def __post_init__(self) -> None:
         validate("readout", self)
@@ -70,6 +73,10 @@ class Readout:
         require(
             not 0 < self.photons < LEAST_PHOTONS, "readout.photons", self.photons,
             f"0, or from {LEAST_PHOTONS:g} to {MOST_PHOTONS:g}",
+        )  # fmt: skip
+        require(
+            len(self.offsets) in (0, len(self.steps)), "readout.offsets", len(self.offsets),
+            f"as many as steps, {len(self.steps)}, or none",
         )  # fmt: skip
 
     @classmethod
@@ -110,8 +117,8 @@ class Readout:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it ready for JSON; what files of before do not have only where it is there."""
-        later = ("photons", "percentile", "steps")
-        content = asdict(self) | {"steps": list(self.steps)}
+        later = ("photons", "percentile", "steps", "offsets")
+        content = asdict(self) | {"steps": list(self.steps), "offsets": list(self.offsets)}
         return {key: value for key, value in content.items() if key not in later or value}
 
     @property
@@ -123,6 +130,11 @@ class Readout:
     def unit(self) -> float | NDArray[np.float64]:
         """What one unit of a code stands for: `step`, or (m, 1, 1) where rows of Φ differ."""
         return np.array(self.steps)[:, None, None] if self.steps else self.step
+
+    @property
+    def offset(self) -> int | NDArray[np.int64]:
+        """Which multiple of the unit the code 0 stands for: 0, or (m, 1, 1) where rows differ."""
+        return np.array(self.offsets)[:, None, None] if self.offsets else 0
 
     @property
     def exact(self) -> bool:
@@ -162,10 +174,10 @@ class Readout:
         )  # fmt: skip
 
     def ranged(self, y: NDArray[Any], measured: NDArray[np.bool_] | None = None) -> "Readout":
-        """Return the readout with the whole steps that suit y (…, m, h, w), one for each row of Φ.
+        """Return the readout whose whole steps and offsets suit y (…, m, h, w), row by row of Φ.
 
         Where the readout does not follow the image, it is returned as it is. A row that no window
-        was measured with gets the step of the one before: its error is that of rows like it.
+        was measured with gets those of the one before: its error is that of rows like it.
 
         Args:
             y: Before the converter.
@@ -173,19 +185,29 @@ class Readout:
         """
         if not (self.bits and self.percentile):
             return self
-        magnitudes = np.abs(y.astype(np.int64) if y.dtype.kind in "iu" else y)
-        of_rows = np.moveaxis(magnitudes, -3, 0).reshape(y.shape[-3], -1)
+        wide = y.astype(np.int64) if y.dtype.kind in "iu" else y
+        of_rows = np.moveaxis(wide, -3, 0).reshape(y.shape[-3], -1)
         # Always a value that was measured, so that no arithmetic rounds it.
-        rule: Any = {"q": self.percentile, "method": "inverted_cdf"}
+        ends = (100 - self.percentile) / 2, (100 + self.percentile) / 2
+        rule: Any = {"q": ends, "method": "inverted_cdf"}
         if measured is None:
-            reached = np.percentile(of_rows, axis=1, **rule).tolist()
+            reached = np.percentile(of_rows, axis=1, **rule).T.tolist()
         else:
             there = np.moveaxis(np.broadcast_to(measured, y.shape), -3, 0).reshape(of_rows.shape)
             reached = []
             for row, of_row in zip(of_rows, there, strict=True):
-                before = reached[-1] if reached else 0.0
+                before = reached[-1] if reached else (0, 0)
                 reached.append(np.percentile(row[of_row], **rule) if of_row.any() else before)
-        return replace(self, steps=tuple(_whole_step(float(r), self.bits) for r in reached))
+        steps, offsets = zip(*(self._range(*ends) for ends in reached), strict=True)
+        return replace(self, steps=steps, offsets=offsets if any(offsets) else ())
+
+    def _range(self, lowest: float, highest: float) -> tuple[float, int]:
+        """Return the smallest whole step, and the offset, with which codes reach both ends."""
+        step = _whole_step((highest - lowest) / 2, self.bits)
+        if step == _whole_step(max(-lowest, highest), self.bits):
+            return step, 0
+        first, last = (int((2 * end + step) // (2 * step)) for end in (lowest, highest))
+        return step, (first + last) // 2
 
     def disturb(self, y: NDArray[Any], light: NDArray[Any] | None = None) -> NDArray[Any]:
         """Return what light and sensor make of exact measurements, before the converter: integers.
@@ -208,7 +230,7 @@ class Readout:
         return np.clip(np.rint(noisy), -LARGEST_VALUE, LARGEST_VALUE).astype(np.int64)
 
     def quantize(self, y: Values) -> Values:
-        """Return the codes of y (…, m, h, w), clip(⌊y/step + 1/2⌋); y itself where exact.
+        """Return the codes of y (…, m, h, w), clip(⌊y/step + 1/2⌋ − offset); y itself where exact.
 
         Integers in whole steps are divided as integers, as hardware does it. Arrays and tensors of
         real numbers give real numbers.
@@ -223,8 +245,14 @@ class Readout:
         else:
             shifted = y / unit + 0.5
             codes = shifted.floor() if hasattr(shifted, "floor") else np.floor(shifted)
+        codes = codes - _alike(self.offset, codes)
         clipped: Values = codes.clip(-self.largest_code, self.largest_code)
         return clipped
+
+    def values(self, codes: Values) -> Values:
+        """Return what codes (…, m, h, w) stand for: (code + offset)·step, 1 where exact."""
+        values: Values = (codes + _alike(self.offset, codes)) * _alike(self.unit, codes)
+        return values
 
     def apply(self, y: NDArray[Any], light: NDArray[Any] | None = None) -> NDArray[np.int32]:
         """Return what the readout, with its steps, gives for exact measurements; see `disturb`."""
@@ -243,9 +271,9 @@ class Readout:
         if not self.percentile:
             return f"{self.bits} bits, {steps}"
         whole = self.percentile == WHOLE_RANGE
-        followed = "the largest" if whole else f"{self.percentile:g} %"
+        followed = "all" if whole else f"{self.percentile:g} %"
         steps = f"{steps}, " if self.steps else ""
-        return f"{self.bits} bits, {steps}each pattern ranged to {followed} of its |y|"
+        return f"{self.bits} bits, {steps}each pattern ranged to {followed} of its y"
 
     def _errors(self) -> str:
         photons = f"{self.photons:g} photons per pixel value" if self.photons else ""
@@ -254,7 +282,7 @@ class Readout:
         return f"{found}, seed {self.seed}" if found else ""
 
 
-def _alike(values: float | NDArray[np.float64], like: Any) -> Any:
+def _alike(values: float | NDArray[Any], like: Any) -> Any:
     """Return numbers ready to be combined with an array or a tensor."""
     if isinstance(values, np.ndarray) and hasattr(like, "new_tensor"):
         return like.new_tensor(values)

@@ -232,7 +232,7 @@ def _tell_errors(
         return MeasuredValues(y, header)
     known = 0.0 if variances is None else np.nan_to_num(variances) * readout.unit**2
     deviation = np.sqrt(known + readout.deviation**2)
-    return MeasuredValues(y * readout.unit, header, np.asarray(deviation))
+    return MeasuredValues(readout.values(y), header, np.asarray(deviation))
 
 
 def _readout_of(about: Manifest) -> Readout:
@@ -245,7 +245,9 @@ def _readout_of(about: Manifest) -> Readout:
         rows = about.rows if "steps" in quantizer else 1
         if quantizer["bits"] and len(steps) == rows and not any(step % 1 for step in steps):
             bits, whole = quantizer["bits"], tuple(map(float, steps))
-            return Readout(bits, steps=whole) if rows > 1 else Readout(bits, whole[0])
+            offsets = tuple(quantizer.get("offsets", ()))
+            one = rows == 1 and not offsets
+            return Readout(bits, whole[0]) if one else Readout(bits, steps=whole, offsets=offsets)
     except (KeyError, TypeError, ValueError):
         pass  # told below, whatever it is
     raise TersenseError(f"the manifest has no usable steps of its quantizer: {quantizer!r:.80}")

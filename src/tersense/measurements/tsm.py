@@ -3,13 +3,15 @@
 It is a safetensors file. It holds one tensor `y` and one metadata entry `tersense`: a JSON object,
 the header. Exact values are integers of the smallest type that fits. Codes of B bits are packed
 into a plain stream of bytes (see `packing`); where each row of Φ has a step of its own, a tensor
-`steps` holds them. Where windows differ in how many measurements they took, a tensor `counts` holds
-these, deflated (see `counts`), and y is one stream: window after window, the first m_b values of
-each. The checksum in the header covers every byte of the file, its own 64 digits taken as zeros.
+`steps` holds them, and a tensor `offsets` where codes are counted from. Where windows differ in how
+many measurements they took, a tensor `counts` holds these, deflated (see `counts`), and y is one
+stream: window after window, the first m_b values of each. The checksum in the header covers every
+byte of the file, its own 64 digits taken as zeros.
 
 Format 2 is written only where programs that know format 1 would read the file wrongly: for packed
-codes, for counts per window, for pixels of more than 8 bits, and for color differences. Format 3 is
-another file, for the same content in fewer bytes: see `codec`.
+codes, for counts per window, for pixels of more than 8 bits, and for color differences; format 4
+for the same reason, where there are offsets. Format 3 is another file, for the same content in
+fewer bytes: see `codec`.
 """
 
 import hashlib
@@ -39,10 +41,12 @@ from tersense.measurements.readout import Readout
 from tersense.sensing.geometry import Geometry
 from tersense.sensing.patterns import Patterns
 
-VERSION = 2  # the newest that is read
+VERSION = 4  # the newest that is read
 PACKED = 2  # the first format that packs codes
 COUNTED = 2  # the first format with counts per window
 _DEEP_VERSION = 2
+_CODED = 3  # the format of coded files
+OFFSET = 4  # the first format with offsets
 CODED_MAGIC = b"\x89TSM"  # how coded files begin (see `codec`)
 _CHECKSUM = re.compile(rb"sha256:([0-9a-f]{64})")
 _BLANK = b"0" * 64
@@ -53,7 +57,10 @@ _TYPES: dict[str, np.dtype[Any]] = {
     "I16": np.dtype(np.int16),
     "I32": np.dtype(np.int32),
 }
-_STEP_TYPES: dict[str, np.dtype[Any]] = {"U16": np.dtype(np.uint16), "I32": np.dtype(np.int32)}
+_OF_ROWS: dict[str, dict[str, np.dtype[Any]]] = {  # what belongs to a row of Φ
+    "steps": {"U16": np.dtype(np.uint16), "I32": np.dtype(np.int32)},
+    "offsets": _TYPES,
+}
 _Layout = dict[str, tuple[np.dtype[Any], tuple[int, ...]]]  # types and shapes of tensors
 _KEYS = {"rows": "patterns"}  # what the file calls a field
 
@@ -71,7 +78,7 @@ class Header:
         rows: m, the rows of Φ: measurements per window.
         phi: Hash of Φ (`Patterns.hash`).
         readout: Noise and bits; exact integers by default.
-        version: Of the file format: 1, or 2 where something needs it.
+        version: Of the file format: 1, or 2 or 4 where something needs it.
         depth: Bits per pixel of the image.
     """
 
@@ -90,6 +97,8 @@ class Header:
         validate("header", self)
         if self.depth != USUAL or self.mode == "YCC":
             object.__setattr__(self, "version", max(self.version, _DEEP_VERSION))
+        if self.readout.offsets:
+            object.__setattr__(self, "version", OFFSET)
         Geometry(self.window, self.stride)
         steps = self.readout.steps
         if min(self.readout.step, *steps, 1) < 1:
@@ -145,7 +154,7 @@ class Header:
     def from_dict(cls, content: dict[str, Any]) -> "Header":
         """Build the header from what a file says; entries of a later program are left out."""
         readout = {f.name: content[f.name] for f in fields(Readout)
-                   if f.name in content and f.name != "steps"}  # fmt: skip
+                   if f.name in content and f.name not in _OF_ROWS}  # fmt: skip
         named = ((f.name, _KEYS.get(f.name, f.name)) for f in fields(cls) if f.name != "readout")
         own = {name: content[key] for name, key in named if key in content}
         return replace(build("header", cls, own, _KEYS), readout=build("header", Readout, readout))
@@ -154,7 +163,7 @@ class Header:
 def encode(values: NDArray[Any], header: Header, counts: Counts | None = None) -> bytes:
     """Return the content of a measurement file."""
     tensors, described = _tensors(values, header, counts), header.to_dict()
-    described.pop("steps", None)
+    described = {key: value for key, value in described.items() if key not in _OF_ROWS}
     described["checksum"] = "sha256:" + _BLANK.decode()
     content = save(tensors, {"tersense": json.dumps(described, sort_keys=True)})
     at = _checksum_place(content[: 8 + _LONGEST_HEADER])
@@ -169,21 +178,28 @@ def _tensors(
         values, tensors["counts"] = to_stream(values, counts), compress(counts)
     if not header.packed:
         return tensors | {"y": np.ascontiguousarray(values.astype(smallest_type(values)))}
-    steps = np.array(header.readout.steps)
-    if steps.size:
-        tensors["steps"] = steps.astype(np.uint16 if steps.max() < 2**16 else np.int32)
-    return tensors | {"y": pack(values, header.readout.bits)}
+    return tensors | _of_rows(header.readout) | {"y": pack(values, header.readout.bits)}
+
+
+def _of_rows(readout: Readout) -> dict[str, NDArray[Any]]:
+    """Return steps and offsets, where there are any, in the narrowest of their types."""
+    found = {}
+    for name, types in _OF_ROWS.items():
+        numbers = np.array(getattr(readout, name), np.int64)
+        if numbers.size:
+            narrowest = next(t for t in types.values() if (numbers.astype(t) == numbers).all())
+            found[name] = numbers.astype(narrowest)
+    return found
 
 
 def payload_bytes(values: NDArray[Any], header: Header, counts: Counts | None = None) -> int:
-    """Return how many bytes of a measurement file are not its header: y, steps and counts."""
+    """Return how many bytes of a file are not its header: y, counts, steps and offsets."""
     taken = values.size if counts is None else count_all(counts, values.shape)
     of_counts = 0 if counts is None else compress(counts).size
     if not header.packed:
         return taken * smallest_type(values).itemsize + of_counts
-    steps = header.readout.steps
-    of_steps = len(steps) * (2 if max(steps, default=0) < 2**16 else 4)
-    return packed_size(taken, header.readout.bits) + of_steps + of_counts
+    of_rows = sum(numbers.nbytes for numbers in _of_rows(header.readout).values())
+    return packed_size(taken, header.readout.bits) + of_rows + of_counts
 
 
 def decode(
@@ -220,6 +236,8 @@ def read_header(inner: dict[str, Any], max_pixels: int) -> Header:
         raise ValueError(
             f"its format {version} is newer than {VERSION}, the newest known here; update tersense"
         )
+    if version == _CODED:
+        raise ValueError(f"its format must not be {_CODED}, that of coded files; sense it anew")
     if version < _DEEP_VERSION and inner.get("depth", USUAL) != USUAL:
         raise ValueError(
             f"depth must be {USUAL} in format {version}, got {inner['depth']!r}; sense it anew"
@@ -249,13 +267,14 @@ def _layout(outer: dict[str, Any], header: Header) -> _Layout:
         if outer["counts"]["dtype"] != "U8":
             raise ValueError(f"counts must be U8, got {outer['counts']['dtype']}")
         layout["counts"] = np.dtype(np.uint8), (_length(outer, "counts"),)
-    if header.packed and "steps" in outer:
-        steps = outer["steps"]
-        if steps["shape"] != [header.rows]:
+    known = ("steps", "offsets") if header.version >= OFFSET else ("steps",)
+    for name in (name for name in known if header.packed and name in outer):
+        of_rows = outer[name]
+        if of_rows["shape"] != [header.rows]:
             raise ValueError(
-                f"steps have shape {steps['shape']}, but there are {header.rows} patterns"
+                f"{name} have shape {of_rows['shape']}, but there are {header.rows} patterns"
             )
-        layout["steps"] = _STEP_TYPES[steps["dtype"]], (header.rows,)
+        layout[name] = _OF_ROWS[name][of_rows["dtype"]], (header.rows,)
     # As safetensors writes them; nothing is between them.
     return dict(sorted(layout.items(), key=lambda item: outer[item[0]]["data_offsets"]))
 
@@ -291,9 +310,12 @@ def _unpacked(
     if "counts" in tensors:
         counts = decompress(tensors["counts"].tobytes(), header.shape)
         taken = count_all(counts, header.shape)
-    if "steps" in tensors:
-        steps = tuple(map(float, tensors["steps"].tolist()))
-        header = replace(header, readout=replace(header.readout, steps=steps))
+    own: dict[str, Any] = {
+        name: tuple(tensors[name].tolist()) for name in _OF_ROWS if name in tensors
+    }
+    if own:
+        own |= {"steps": tuple(map(float, own.get("steps", ())))}
+        header = replace(header, readout=replace(header.readout, **own))
     if header.packed:
         y = unpack(y, taken, header.readout.bits)
     if y.size != taken:

@@ -181,7 +181,7 @@ class AdaptiveCamera(ImagerCamera):
                 capture.add(values[request.mask])
             return capture
         if self.mode in ("open", "encoder"):
-            counts = self._decide(values * (readout.unit * scale), budget)
+            counts = self._decide(readout.values(values) * scale, budget)
         elif self.mode == "change":
             size = grid[0], grid[1]
             counts = counts_by_change(

@@ -354,7 +354,7 @@ class Capture:
 
     def _normalized(self, counts: Counts) -> tuple[Tensor, Tensor | None]:
         readout = self.readout.scaled(self._scale)
-        y = torch.from_numpy((self._values * readout.unit).astype(np.float32))
+        y = torch.from_numpy(readout.values(self._values).astype(np.float32))
         y, of_windows = y.to(self.camera.device), self._tensor(counts)
         return self.camera.normalize_part(y, self._ones, self.size, readout, of_windows)
 

@@ -231,7 +231,7 @@ class Imager:
 
         Args:
             image: (H, W) or (H, W, 3), uint8; uint16 for deeper pixels.
-            bits: Model a readout of so many bits, each pattern ranged to its largest |y|.
+            bits: Model a readout of so many bits, each pattern ranged to its own y.
             noise: Model a sensor with Gaussian noise of this deviation, in pixel values.
             seed: Of the noise.
             readout: Model this readout instead of bits, noise and seed.
@@ -351,7 +351,7 @@ class Imager:
         if counts is not None:
             counts = np.broadcast_to(counts, (len(y), *y.shape[-2:]))
         for tile in cut_tiles(self.geometry, size, self.reconstructor.halo, TILE_PIXELS):
-            part = torch.from_numpy((y[(..., *tile.windows)] * readout.unit).astype(np.float32))
+            part = torch.from_numpy(readout.values(y[(..., *tile.windows)]).astype(np.float32))
             ones = self.operator.sense_ones(size, *tile.windows)
             if header.mode == color.MODE:
                 part = color.raise_differences(part, ones.to(part))

@@ -100,8 +100,9 @@ def draw_errors(
     low, high = math.log(settings.lowest), math.log(settings.highest)
     of_crop = (low + (high - low) * uniform()).exp()
     kind = torch.where(uniform() < settings.share, (3 * uniform()).long(), _EXACT)
-    # Each pattern ranged to its largest sum, as `Readout.ranged` does; large images have larger.
-    reach = raw.abs().amax(dim=(-2, -1), keepdim=True) * 2 ** uniform()
+    # Each pattern ranged to its sums, as `Readout.ranged` does; large images have more of them.
+    highest, lowest = raw.amax(dim=(-2, -1), keepdim=True), raw.amin(dim=(-2, -1), keepdim=True)
+    reach = (highest - lowest) / 2 * 2 ** uniform()
     bits = _FEWEST_BITS + (_MOST_BITS - _FEWEST_BITS) * uniform()
     own_steps = (reach / 2 ** (bits - 1)).clamp(min=1)
     steps = torch.where(kind == _OWN_STEPS, own_steps, of_crop * math.sqrt(12))

@@ -45,18 +45,19 @@ void tersense_sense(const tersense_sample *pixels, size_t pitch, tersense_value 
 }
 
 #ifdef TERSENSE_LARGEST_CODE
-/* As below, but the step, and what follows of it, is that of the row. */
+/* As below, but the step, and what follows of it, is that of the row, around its middle. */
 tersense_code tersense_quantize(size_t row, tersense_value y)
 {
     const tersense_dividend step = tersense_steps[row];
     const tersense_reach reach = (tersense_reach)step * TERSENSE_LARGEST_CODE;
+    const tersense_reach low = tersense_middles[row] - reach, high = tersense_middles[row] + reach;
     tersense_reach sum = y;
 
-    if (sum < -reach)
-        sum = -reach;
-    if (sum > reach)
-        sum = reach;
-    return (tersense_code)((int64_t)(((tersense_dividend)sum + (tersense_dividend)reach + step / 2)
+    if (sum < low)
+        sum = low;
+    if (sum > high)
+        sum = high;
+    return (tersense_code)((int64_t)(((tersense_dividend)sum - (tersense_dividend)low + step / 2)
                                      / step) - TERSENSE_LARGEST_CODE);
 }
 #elif defined TERSENSE_CODE_BITS

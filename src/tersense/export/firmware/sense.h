@@ -42,9 +42,10 @@ void tersense_sense(const tersense_sample *pixels, size_t pitch, tersense_value 
 
 #ifdef TERSENSE_CODE_BITS
 /*
- * Round a measurement of a row to a code: clip(floor(y / step + 1/2), -largest .. largest), where
- * largest = 2^(TERSENSE_CODE_BITS - 1) - 1 and step is TERSENSE_STEP, or tersense_steps[row] where
- * rows have their own. A code stands for code * step.
+ * Round a measurement of a row to a code: clip(floor((y - middle) / step + 1/2), -largest .. largest),
+ * where largest = 2^(TERSENSE_CODE_BITS - 1) - 1, middle is 0 and step is TERSENSE_STEP; where rows
+ * have their own, tersense_middles[row] and tersense_steps[row]. A code stands for
+ * middle + code * step.
  */
 tersense_code tersense_quantize(size_t row, tersense_value y);
 #endif

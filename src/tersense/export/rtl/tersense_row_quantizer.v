@@ -1,9 +1,10 @@
-// Round measurements to codes with a step for each row of the matrix, four clocks later:
-// clip(floor(y/step + 1/2), -LARGEST .. LARGEST), LARGEST = 2^(CODE_BITS-1) - 1.
+// Round measurements to codes with a middle and a step for each row of the matrix, four clocks
+// later: clip(floor((y - middle)/step + 1/2), -LARGEST .. LARGEST), LARGEST = 2^(CODE_BITS-1) - 1.
 //
-//     row --> step, factor --> clip and add a bias --> times factor --> shift, minus LARGEST
-//              (memory)        so that nothing is
-//                              negative
+//     row --> middle, --> minus middle, clip and --> times factor --> shift, minus LARGEST
+//             step,       add a bias so that
+//             factor      nothing is negative
+//            (memory)
 //
 // factor / 2^SHIFT stands for 1 / step, near enough that no quotient of a value that can come is
 // wrong (tersense/export/arithmetic.py has the proof). Rows come in their order; y_last marks the
@@ -13,10 +14,11 @@ module tersense_row_quantizer #(
     parameter ACC_BITS    = 16,
     parameter CODE_BITS   = 8,
     parameter STEP_BITS   = 8,
+    parameter MIDDLE_BITS = 16,        // two's complement
     parameter SUM_BITS    = 16,        // hold a clipped measurement plus its bias
     parameter FACTOR_BITS = 8,
     parameter SHIFT       = 8,
-    parameter STEP_FILE   = ""         // {factor, step} of each row
+    parameter STEP_FILE   = ""         // {middle, factor, step} of each row
 ) (
     input  wire                 clk,
     input  wire                 rst,
@@ -33,7 +35,8 @@ module tersense_row_quantizer #(
 );
     localparam ROW_BITS     = ROWS > 1 ? $clog2(ROWS) : 1;
     localparam REACH_BITS   = STEP_BITS + CODE_BITS - 1;
-    localparam WIDE_BITS    = (REACH_BITS > ACC_BITS ? REACH_BITS : ACC_BITS) + 2;
+    localparam INPUT_BITS   = MIDDLE_BITS > ACC_BITS ? MIDDLE_BITS : ACC_BITS;
+    localparam WIDE_BITS    = (REACH_BITS > INPUT_BITS ? REACH_BITS : INPUT_BITS) + 2;
     localparam PRODUCT_BITS = SUM_BITS + FACTOR_BITS;
     localparam [CODE_BITS-1:0] LARGEST = {1'b0, {(CODE_BITS-1){1'b1}}};
 
@@ -45,6 +48,7 @@ module tersense_row_quantizer #(
     reg  [ROW_BITS-1:0]    row;
     wire [STEP_BITS-1:0]   step;
     wire [FACTOR_BITS-1:0] factor;
+    wire [MIDDLE_BITS-1:0] middle;
 
     always @(posedge clk)
         if (rst)
@@ -53,9 +57,10 @@ module tersense_row_quantizer #(
             row <= y_last ? {ROW_BITS{1'b0}} : row + 1'b1;
 
     tersense_rom #(
-        .WIDTH(FACTOR_BITS + STEP_BITS), .DEPTH(ROWS), .ADDRESS_BITS(ROW_BITS), .FILE(STEP_FILE)
+        .WIDTH(MIDDLE_BITS + FACTOR_BITS + STEP_BITS), .DEPTH(ROWS), .ADDRESS_BITS(ROW_BITS),
+        .FILE(STEP_FILE)
     ) step_rom (
-        .clk(clk), .enable(move), .address(row), .data({factor, step})
+        .clk(clk), .enable(move), .address(row), .data({middle, factor, step})
     );
 
     // Stages.
@@ -70,7 +75,9 @@ module tersense_row_quantizer #(
     wire [WIDE_BITS-1:0]        one     = {{(WIDE_BITS-STEP_BITS){1'b0}}, step};
     wire signed [WIDE_BITS-1:0] highest = (one << (CODE_BITS - 1)) - one;  // step * LARGEST
     wire signed [WIDE_BITS-1:0] lowest  = -highest;
-    wire signed [WIDE_BITS-1:0] wide    = $signed(value);
+    wire signed [WIDE_BITS-1:0] place   = $signed(middle);
+    wire signed [WIDE_BITS-1:0] exact   = $signed(value);
+    wire signed [WIDE_BITS-1:0] wide    = exact - place;
     wire signed [WIDE_BITS-1:0] clipped = wide < lowest ? lowest : wide > highest ? highest : wide;
     wire [WIDE_BITS-1:0]        biased  = clipped + highest + $signed(one >> 1);
 

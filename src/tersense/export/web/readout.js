@@ -24,26 +24,48 @@ function normals(seed) {
   return () => Math.sqrt(-2 * Math.log(1 - uniform())) * Math.cos(2 * Math.PI * uniform());
 }
 
-/** The whole step of each row with which codes of so many bits reach its largest |y|. */
-export function rangedSteps(channels, rows, windows, bits) {
+/**
+ * The whole step of each row with which codes of so many bits reach all of its y, and its offset:
+ * which multiple of the step the code 0 stands for.
+ */
+export function ranged(channels, rows, windows, bits) {
   const highest = 2 ** (bits - 1) - 1;
-  return Array.from({ length: rows }, (_, row) => {
-    let reached = 0;
+  const steps = [];
+  const offsets = [];
+  for (let row = 0; row < rows; row++) {
+    let [least, most] = [Infinity, -Infinity];
     for (const y of channels) {
-      for (let k = row * windows; k < (row + 1) * windows; k++) reached = Math.max(reached, Math.abs(y[k]));
+      for (let k = row * windows; k < (row + 1) * windows; k++) {
+        least = Math.min(least, y[k]);
+        most = Math.max(most, y[k]);
+      }
     }
-    return Math.max(1, Math.ceil(reached / highest));
+    const step = wholeStep((most - least) / 2, highest);
+    const needless = step === wholeStep(Math.max(-least, most), highest);
+    steps.push(step);
+    offsets.push(needless ? 0 : Math.floor((rounded(least, step) + rounded(most, step)) / 2));
+  }
+  return { steps, offsets };
+}
+
+/** Codes of y (rows, windows): y/step rounded, less the offset of the row. */
+export function quantize(y, { steps, offsets }, windows, bits) {
+  const highest = 2 ** (bits - 1) - 1;
+  return y.map((value, k) => {
+    const row = Math.floor(k / windows);
+    const code = rounded(value, steps[row]) - offsets[row];
+    return Math.max(-highest, Math.min(highest, code));
   });
 }
 
-/** Codes of y (rows, windows): y/step rounded half up, as integers divide. */
-export function quantize(y, steps, windows, bits) {
-  const highest = 2 ** (bits - 1) - 1;
-  return y.map((value, k) => {
-    const step = steps[Math.floor(k / windows)];
-    const code = Math.floor((2 * value + step) / (2 * step));
-    return Math.max(-highest, Math.min(highest, code));
-  });
+/** The smallest whole step with which codes up to a highest one reach so far. */
+function wholeStep(reach, highest) {
+  return Math.max(1, Math.ceil(reach / highest));
+}
+
+/** y/step rounded half up, as integers divide. */
+function rounded(value, step) {
+  return Math.floor((2 * value + step) / (2 * step));
 }
 
 /** The deviation of each row's errors, which the network is told. */

@@ -2,21 +2,24 @@
 
 import { sha256 } from "./sha256.js";
 
-const TYPES = { U8: Uint8Array, I8: Int8Array, U16: Uint16Array, I16: Int16Array, I32: Int32Array };
+// In the order of safetensors, which writes the last ones first.
+const TYPES = { U8: Uint8Array, I8: Int8Array, I16: Int16Array, U16: Uint16Array, I32: Int32Array };
 const BLANK = "0".repeat(64);
 
 /**
  * The content of a file.
  *
  * y: { channels: [Int32Array (rows, h, w), …], rows, grid: [h, w], counts: array of h·w or null }
- * header: { height, width, window, phi, bits, noise, seed, steps }
+ * header: { height, width, window, phi, bits, noise, seed, steps, offsets }
  */
 export async function encode(y, header) {
   const { bits, steps } = header;
+  const offsets = header.offsets.some(Boolean) ? header.offsets : [];
   const tensors = {};
   let values = y.counts ? [toStream(y)] : y.channels;
   if (y.counts) tensors.counts = ["U8", await deflate(Uint16Array.from(y.counts))]; // lowest byte first
   if (steps.length) tensors.steps = Math.max(...steps) < 2 ** 16 ? ["U16", steps] : ["I32", steps];
+  if (offsets.length) tensors.offsets = [smallestType([offsets]), offsets];
   if (bits) {
     tensors.y = ["U8", pack(joined(values), bits)];
   } else {
@@ -24,13 +27,14 @@ export async function encode(y, header) {
     const whole = y.channels.length > 1 ? [y.channels.length, ...shape] : shape;
     tensors.y = [smallestType(y.channels), joined(values), y.counts ? undefined : whole];
   }
-  return written(tensors, describe(y, header));
+  return written(tensors, describe(y, header, offsets.length > 0));
 }
 
 /** Put header and tensors together; the checksum covers every byte, itself taken as zeros. */
 function written(tensors, described) {
   const size = ([type]) => TYPES[type].BYTES_PER_ELEMENT;
-  const names = Object.keys(tensors).sort((a, b) => size(tensors[b]) - size(tensors[a]) || (a < b ? -1 : 1));
+  const place = (name) => Object.keys(TYPES).indexOf(tensors[name][0]);
+  const names = Object.keys(tensors).sort((a, b) => place(b) - place(a) || (a < b ? -1 : 1));
   const outer = { __metadata__: { tersense: described } };
   let end = 0;
   for (const name of names) {
@@ -49,13 +53,12 @@ function written(tensors, described) {
     const bytes = new Uint8Array(TYPES[dtype].from(values).buffer);
     content.set(bytes, 8 + text.length + outer[name].data_offsets[0]);
   }
-  const place = 8 + text.indexOf(BLANK);
-  content.set(new TextEncoder().encode(sha256(content)), place);
+  content.set(new TextEncoder().encode(sha256(content)), 8 + text.indexOf(BLANK));
   return content;
 }
 
 /** The header as Python's json.dumps(sort_keys=True) writes it. */
-function describe(y, header) {
+function describe(y, header, hasOffsets) {
   const real = (value) => (Number.isInteger(value) ? value.toFixed(1) : String(value));
   const said = {
     bits: header.bits,
@@ -68,7 +71,7 @@ function describe(y, header) {
     seed: header.seed,
     step: real(1),
     stride: header.window,
-    version: header.bits || y.counts ? 2 : 1,
+    version: hasOffsets ? 4 : header.bits || y.counts ? 2 : 1,
     width: header.width,
     window: header.window,
   };

@@ -2,7 +2,7 @@
 
 import { decide, openLoop } from "./decision.js";
 import { Network } from "./network.js";
-import { deviations, disturb, quantize, rangedSteps } from "./readout.js";
+import { deviations, disturb, quantize, ranged } from "./readout.js";
 import { Camera } from "./sensing.js";
 import { encode } from "./tsm.js";
 
@@ -36,18 +36,19 @@ async function measure({ channels, height, width, rows: mean, mode, bits, noise 
   const exact = channels.map((channel) => camera.sense(channel, height, width, rows));
   const seconds = (performance.now() - began) / 1000;
   const noisy = exact.map((y, channel) => disturb(y, noise, SEED + channel));
-  const steps = bits ? rangedSteps(noisy, rows, windows, bits) : [];
-  let codes = bits ? noisy.map((y) => quantize(y, steps, windows, bits)) : noisy;
-  const unit = (k) => (bits ? steps[Math.floor(k / windows)] : 1);
+  const converter = bits ? ranged(noisy, rows, windows, bits) : { steps: [], offsets: [] };
+  const { steps, offsets } = converter;
+  let codes = bits ? noisy.map((y) => quantize(y, converter, windows, bits)) : noisy;
+  const stood = (code, k) => (bits ? (code + offsets[Math.floor(k / windows)]) * steps[Math.floor(k / windows)] : code);
   let counts = null;
   if (mode !== "even") {
-    counts = decideAll(codes.map((y) => y.map((value, k) => value * unit(k))), windows, mean, mode);
+    counts = decideAll(codes.map((y) => y.map(stood)), windows, mean, mode);
     codes = codes.map((y) => y.map((value, k) => (Math.floor(k / windows) < counts[k % windows] ? value : 0)));
   }
-  const header = { height, width, window: camera.window, phi: camera.hash(rows), bits, noise, seed: noise ? SEED : 0, steps };
+  const header = { height, width, window: camera.window, phi: camera.hash(rows), bits, noise, seed: noise ? SEED : 0, ...converter };
   const file = await encode({ channels: codes, rows, grid, counts }, header);
   const all = counts ?? new Array(windows).fill(mean);
-  const values = codes.map((y) => Float32Array.from(y, (value, k) => value * unit(k)));
+  const values = codes.map((y) => Float32Array.from(y, stood));
   const shown = { file, values: codes, rows, grid, counts: all, adaptive: Boolean(counts), seconds };
   return { values, rows, counts: all, noise: deviations(camera.rows, noise, steps), shown };
 }

@@ -1,4 +1,4 @@
-"""Coded measurement files: the same integers in fewer bytes (format 3 of `.tsm`).
+"""Coded measurement files: the same integers in fewer bytes (formats 3 and 4 of `.tsm`).
 
     89 "TSM" 03 | length of the header, 2 bytes | header | codes | CRC-32, 4 bytes
 
@@ -6,6 +6,7 @@ Numbers are little-endian. The header is JSON, deflated with a dictionary that h
 headers, so that it takes some fifty bytes. Of the hash of Φ it has the first sixteen digits: who
 decodes needs Φ itself, to predict what it measures. Codes follow as one stream of the range coder:
 the counts per window, where there are any, then the windows, those with the most rows first.
+Format 4 has offsets, which programs that know format 3 would leave out.
 """
 
 import json
@@ -19,10 +20,10 @@ from numpy.typing import NDArray
 from tersense.measurements.codec.stream import decode_codes, decode_counts, encode_codes
 from tersense.measurements.counts import Counts
 from tersense.measurements.tsm import CODED_MAGIC as MAGIC
-from tersense.measurements.tsm import Header, read_header
+from tersense.measurements.tsm import OFFSET, Header, read_header
 from tersense.sensing.patterns import Patterns
 
-CODED = 3  # the format
+CODED, NEWEST = 3, OFFSET  # the format, and that with offsets
 _START = len(MAGIC) + 3  # with the version and the length of the header
 _HASH_DIGITS = 16
 _LONGEST_HEADER = 2**16
@@ -51,7 +52,8 @@ def encode(
     text = json.dumps(words, separators=(",", ":"), ensure_ascii=True).encode()
     deflater = zlib.compressobj(9, wbits=-15, zdict=_WORDS)
     deflated = deflater.compress(text) + deflater.flush()
-    content = MAGIC + bytes([CODED]) + len(deflated).to_bytes(2, "little") + deflated
+    version = NEWEST if header.readout.offsets else CODED
+    content = MAGIC + bytes([version]) + len(deflated).to_bytes(2, "little") + deflated
     content += encode_codes(values, header, counts, patterns)
     return content + zlib.crc32(content).to_bytes(4, "little")
 
@@ -90,9 +92,9 @@ def _read(content: bytes, max_pixels: int) -> tuple[Header, int, bytes]:
     maps = words.pop("counts", 0)
     plain = 2 if maps or {"bits", "depth"} & words.keys() else 1
     header = read_header({**words, "version": plain}, max_pixels)
-    if "steps" in words:
-        readout = replace(header.readout, steps=tuple(words["steps"]))
-        header = replace(header, readout=readout)
+    own: dict[str, Any] = {k: tuple(words[k]) for k in ("steps", "offsets") if k in words}
+    if own:
+        header = replace(header, readout=replace(header.readout, **own))
     if maps not in (0, 1, 3) or (maps == 3 and header.mode == "L"):
         raise ValueError(f"counts must be 1 map, or 3 in color, got {maps!r}")
     if len(header.phi) < _HASH_DIGITS:
@@ -124,9 +126,9 @@ def _read_words(content: bytes) -> tuple[dict[str, Any], int]:
     length = int.from_bytes(content[_START - 2 : _START], "little")
     if len(content) < _START + length + 4:
         raise ValueError("it is cut off")
-    if content[len(MAGIC)] > CODED:
+    if content[len(MAGIC)] > NEWEST:
         raise ValueError(
-            f"its format {content[len(MAGIC)]} is newer than {CODED}, the newest known here; "
+            f"its format {content[len(MAGIC)]} is newer than {NEWEST}, the newest known here; "
             "update tersense"
         )
     if zlib.crc32(content[:-4]).to_bytes(4, "little") != content[-4:]:

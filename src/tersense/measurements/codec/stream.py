@@ -155,6 +155,7 @@ def _expectation(header: Header, maps: int, patterns: Patterns) -> Callable[[Int
     ones = rows @ patterns.phi.astype(np.int64) @ columns.T
     gray = (ones * (_MEAN * header.largest_pixel // 255)) << FRACTION
     gray //= _steps(header)[:, None, None]
+    gray -= np.asarray(header.readout.offset) << FRACTION
     differences = _alike(header, maps) or header.mode == "YCC"
 
     def expect(windows: Integers) -> Integers:
