@@ -7,6 +7,7 @@ gives, so the quality for a size is found by trying.
 """
 
 import math
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -15,7 +16,8 @@ from tersense.errors import TersenseError
 from tersense.evaluation.protocols import Captured
 from tersense.io.deep import USUAL, largest_pixel
 from tersense.io.images import ImageArray
-from tersense.measurements.color import brightness, to_differences
+from tersense.measurements.codec import shape_codes
+from tersense.measurements.color import FOLD, MODE, brightness, fourfold, to_differences
 from tersense.measurements.measurements import Measurements
 from tersense.measurements.readout import MOST_BITS, Readout
 from tersense.models.adaptive import AdaptiveCamera, ImagerCamera
@@ -151,14 +153,21 @@ class BitsCamera(ImagerCamera):
             return self.imager.sense(image, readout=readout, depth=depth)
         lowest = self.imager.reconstructor.lowest_rate
         rate = min(max(rate_for(step), lowest), self.imager.rate)
+        exact = self.imager.sense(image, depth=depth)
         if image.ndim == 2:
-            return self._sense_gray(rate, mode, image, readout, depth)
+            return self._shaped(exact, self._sense_gray(rate, mode, image, readout, depth))
         counts = self._sense_gray(rate, mode, brightness(image), readout, depth).counts
         assert counts is not None
         least = rows_for_rate(lowest, self.geometry.stride)
         chroma = np.maximum((counts * _CHROMA).astype(np.int32), least)
-        exact = self.imager.sense(image, depth=depth)
-        return to_differences(exact, readout, np.stack([counts, chroma, chroma]))
+        y = to_differences(exact, readout, np.stack([counts, chroma, chroma]))
+        return self._shaped(exact, y)
+
+    def _shaped(self, exact: Measurements, y: Measurements) -> Measurements:
+        """Return the same measurements, the sums of each window rounded together."""
+        sums, fold = (fourfold(exact.values), FOLD) if y.header.mode == MODE else (exact.values, 1)
+        step = fold * int(y.header.readout.step)
+        return replace(y, values=shape_codes(sums, step, y.header, y.counts, self.imager.patterns))
 
     def _sense_gray(
         self, rate: float, mode: BitsMode, image: ImageArray, readout: Readout, depth: int
