@@ -62,6 +62,13 @@ def raise_differences(y: Any, ones: Any) -> Any:
     return raised
 
 
+def to_raised(image: NDArray[Any]) -> NDArray[Any]:
+    """Return Y, and O and V raised to pixels, (3, H, W) of an image (H, W, 3) from 0 to 255."""
+    red, green, blue = np.moveaxis(image, -1, 0)
+    orange, greenness = (red - blue) / 2, (2 * green - red - blue) / 4
+    return np.stack([(red + 2 * green + blue) / 4, orange + _MIDDLE, greenness + _MIDDLE])
+
+
 def to_channels(planes: NDArray[Any]) -> NDArray[Any]:
     """Return red, green and blue (3, H, W) of Y and of O and V raised to pixels."""
     luma, orange, green = planes[0], planes[1] - _MIDDLE, planes[2] - _MIDDLE
