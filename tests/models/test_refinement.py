@@ -2,10 +2,13 @@
 
 import numpy as np
 import pytest
+import torch
+import typer
 from skimage import data
 
 import tersense
 from cameras import deciding_imager
+from tersense.cli.bits import choose_bits
 from tersense.errors import TersenseError
 from tersense.evaluation.metrics import psnr
 from tersense.measurements.measurements import Measurements
@@ -38,7 +41,7 @@ def test_the_gradient_is_that_of_the_error():
     deep = GRAY.astype(np.uint16) * 16
     imager = deciding_imager()
     y = BitsCamera(imager, quality=50).sense(deep, depth=12)
-    wanted = refinement.torch.from_numpy((deep * (255 / 4095)).astype(np.float32))[None]
+    wanted = torch.from_numpy((deep * (255 / 4095)).astype(np.float32))[None]
     error, slopes = refinement._look(imager, y, wanted)
     largest = np.unravel_index(np.abs(slopes[0]).argmax(), y.values.shape)
     moved = y.values.copy()
@@ -52,7 +55,7 @@ def test_parts_have_the_gradient_of_the_whole(monkeypatch):
     imager = deciding_imager()
     image = data.camera()[:40, :280]
     y = BitsCamera(imager, quality=40).sense(image)
-    wanted = refinement.torch.from_numpy(image.astype(np.float32))[None]
+    wanted = torch.from_numpy(image.astype(np.float32))[None]
     whole = refinement._look(imager, y, wanted)
     monkeypatch.setattr(refinement, "_TILE_PIXELS", 64**2)
     parts = refinement._look(imager, y, wanted)
@@ -70,3 +73,9 @@ def test_what_does_not_fit_is_not_taken():
 def test_who_cannot_be_refined_says_so():
     with pytest.raises(TersenseError, match=r"only files of universal models .* paper-r25 is not"):
         BitsCamera(tersense.load("paper-r25"), bpp=1.0, refined=3)
+
+
+def test_the_command_line_refines_files_of_a_size_only():
+    assert choose_bits(1.0, None, None, None, 3, {})(deciding_imager()).refined == 3
+    with pytest.raises(typer.BadParameter, match="--refine is about files of a size"):
+        choose_bits(None, None, None, None, 3, {})
