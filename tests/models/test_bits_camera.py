@@ -141,6 +141,7 @@ def test_color_differences_are_those_of_the_image(flex):
         ({"bpp": 1.0, "quality": 50}, "give one of them"),
         ({"bpp": 0.0}, "bpp must be above 0"),
         ({"bpp": float("nan")}, "bpp must be above 0"),
+        ({"bpp": 1.0, "refined": -1}, "refined must be at least 0, got -1"),
         ({"quality": 101}, "quality must lie between 0 and 100"),
     ],
 )

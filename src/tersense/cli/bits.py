@@ -32,6 +32,17 @@ QualityOption = Annotated[
         help="Instead of --bpp, from 1 to 100: the same quantization step in every image.",
     ),
 ]
+RefineOption = Annotated[
+    int,
+    typer.Option(
+        "--refine",
+        metavar="N",
+        min=0,
+        max=1000,
+        help="With --bpp or --quality: move the codes N times to what the network reconstructs "
+        "best. Takes seconds each, and the codes are then no sensor's.",
+    ),
+]
 
 
 def choose_bits(
@@ -39,6 +50,7 @@ def choose_bits(
     quality: float | None,
     mode: "Mode | None",
     rounds: int | None,
+    refine: int,
     others: dict[str, object],
 ) -> "Callable[[Imager], BitsCamera] | None":
     """Return what makes a camera of a model whose files have a size; None where none is asked.
@@ -48,9 +60,12 @@ def choose_bits(
         quality: Of the command.
         mode: Who decides on the counts.
         rounds: Of the closed loop.
+        refine: Of the command.
         others: Options that a size decides, and what was given for them.
     """
     if bpp is None and quality is None:
+        if refine:
+            raise typer.BadParameter("--refine is about files of a size; give --bpp or --quality")
         return None
     if bpp is not None and quality is not None:
         raise typer.BadParameter("--bpp and --quality both choose the size; give one of them")
@@ -65,7 +80,7 @@ def choose_bits(
     def choose(imager: "Imager") -> "BitsCamera":
         from tersense.models.bits import BitsCamera
 
-        return BitsCamera(imager, bpp, quality, mode, rounds)  # type: ignore[arg-type]
+        return BitsCamera(imager, bpp, quality, mode, rounds, refine)  # type: ignore[arg-type]
 
     return choose
 

@@ -12,7 +12,7 @@ from tersense.cli.adaptive import (
     RoundsOption,
     choose_adaptive,
 )
-from tersense.cli.bits import BppOption, QualityOption, able_model, choose_bits
+from tersense.cli.bits import BppOption, QualityOption, RefineOption, able_model, choose_bits
 from tersense.cli.options import (
     BitsOption,
     DepthOption,
@@ -70,6 +70,7 @@ def evaluate(
     maps: MapsOption = None,
     bpp: BppOption = None,
     quality: QualityOption = None,
+    refine: RefineOption = 0,
     json: JsonOption = None,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "float32",
@@ -98,7 +99,7 @@ def evaluate(
     if json:
         require_json_target(json)
     of_size = choose_bits(
-        bpp, quality, adaptive, rounds,
+        bpp, quality, adaptive, rounds, refine,
         {"--rate": rate, "--stride": stride, "--bits": bits, "--noise": noise,
          "--photons": photons, "--psnr": psnr, "--maps": maps, "--seed": seed,
          "--full-scale": full_scale != "auto"},
@@ -150,8 +151,9 @@ def _show_evaluation(
     if "bits" in result:
         how = result["bits"]
         files = "of whole files" + (", all channels together" if result["color"] else "")
+        refined = f"; codes refined {how['refined']} times" if how["refined"] else ""
         asked = f"quality {how['quality']:g}" if how["bpp"] is None else f"at most {how['bpp']:g}"
-        say(f"bits per pixel: {asked}, {files}; counts: {how['mode']}")
+        say(f"bits per pixel: {asked}, {files}; counts: {how['mode']}{refined}")
     if spread["exact"]:
         say(
             f"{spread['exact']} of {len(images)} came back exactly, with infinite PSNR; "

@@ -14,7 +14,7 @@ from tersense.cli.adaptive import (
     choose_adaptive,
     spread_of,
 )
-from tersense.cli.bits import BppOption, QualityOption, able_model, choose_bits
+from tersense.cli.bits import BppOption, QualityOption, RefineOption, able_model, choose_bits
 from tersense.cli.export import parse_size
 from tersense.cli.options import (
     BitsOption,
@@ -76,6 +76,7 @@ def sense(
     maps: MapsOption = None,
     bpp: BppOption = None,
     quality: QualityOption = None,
+    refine: RefineOption = 0,
     plain: PlainOption = False,
     device: DeviceOption = "auto",
 ) -> None:
@@ -109,7 +110,7 @@ def sense(
         if task.target.suffix != ".tsm":  # it may be somebody's image or model
             raise typer.BadParameter(f"{task.target}: name a measurement file ending in .tsm")
     of_size = choose_bits(
-        bpp, quality, adaptive, rounds,
+        bpp, quality, adaptive, rounds, refine,
         {"--rate": rate, "--counts": counts, "--importance": importance, "--bits": bits,
          "--noise": noise, "--photons": photons, "--psnr": psnr, "--maps": maps, "--seed": seed,
          "--full-scale": full_scale != "auto"},

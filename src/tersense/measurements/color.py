@@ -24,6 +24,7 @@ from tersense.measurements.readout import Readout
 from tersense.measurements.tsm import PACKED
 
 MODE: Final = "YCC"  # of a header
+FOLD: Final = 4  # of `fourfold`
 _MIDDLE = 128.0
 
 
@@ -42,12 +43,16 @@ def to_differences(measurements: Measurements, readout: Readout, counts: Counts)
         readout: Bits and step; what it stands for is the same in all three.
         counts: (3, h, w), with how many rows each window keeps of each.
     """
-    red, green, blue = measurements.values.astype(np.int64)
-    fourfold = np.stack([red + 2 * green + blue, 2 * (red - blue), 2 * green - red - blue])
-    codes = replace(readout, step=4 * readout.step).quantize(fourfold)
+    codes = replace(readout, step=FOLD * readout.step).quantize(fourfold(measurements.values))
     codes = np.where(which_measured(counts, measurements.header.rows), codes, 0).astype(np.int32)
     header = replace(measurements.header, mode=MODE, readout=readout, version=PACKED)
     return Measurements(codes, header, counts)
+
+
+def fourfold(values: NDArray[Any]) -> NDArray[np.int64]:
+    """Return 4Y, 4O and 4V, whole numbers, of R, G and B (3, …)."""
+    red, green, blue = values.astype(np.int64)
+    return np.stack([red + 2 * green + blue, 2 * (red - blue), 2 * green - red - blue])
 
 
 def raise_differences(y: Any, ones: Any) -> Any:
@@ -55,6 +60,13 @@ def raise_differences(y: Any, ones: Any) -> Any:
     raised = y.clone()
     raised[1:] += _MIDDLE * ones
     return raised
+
+
+def to_raised(image: NDArray[Any]) -> NDArray[Any]:
+    """Return Y, and O and V raised to pixels, (3, H, W) of an image (H, W, 3) from 0 to 255."""
+    red, green, blue = np.moveaxis(image, -1, 0)
+    orange, greenness = (red - blue) / 2, (2 * green - red - blue) / 4
+    return np.stack([(red + 2 * green + blue) / 4, orange + _MIDDLE, greenness + _MIDDLE])
 
 
 def to_channels(planes: NDArray[Any]) -> NDArray[Any]:

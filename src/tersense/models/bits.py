@@ -20,6 +20,7 @@ from tersense.measurements.measurements import Measurements
 from tersense.measurements.readout import MOST_BITS, Readout
 from tersense.models.adaptive import AdaptiveCamera, ImagerCamera
 from tersense.models.imager import Imager
+from tersense.models.refinement import refine, shaped, sums_for
 from tersense.sensing.patterns import rows_for_rate
 
 BitsMode = Literal["encoder", "open", "closed", "even"]
@@ -35,6 +36,7 @@ FINEST = 100  # quality
 _CHROMA = 0.125  # measurements of a color difference, for each of brightness
 _TRIES = 9  # qualities tried for a size: one of 2⁹
 _CLOSED_TRIES = 3
+_SPARED = 0.02  # of a size, by which files grow when they are refined
 
 
 class BitsCamera(ImagerCamera):
@@ -49,6 +51,8 @@ class BitsCamera(ImagerCamera):
         mode: Who decides on the counts: encoder, open or closed (see `AdaptiveCamera`), or even
             for as many everywhere. Default: encoder where the model can, otherwise even.
         rounds: Of the closed loop.
+        refined: How often the codes are moved to what the network reconstructs best, see
+            `refinement`; takes a reconstruction and its gradient each time. 0 for what is measured.
     """
 
     def __init__(
@@ -58,6 +62,7 @@ class BitsCamera(ImagerCamera):
         quality: float | None = None,
         mode: BitsMode | None = None,
         rounds: int | None = None,
+        refined: int = 0,
     ) -> None:
         if (bpp is None) == (quality is None):
             raise TersenseError("bits are chosen by bpp or by quality; give one of them")
@@ -71,23 +76,36 @@ class BitsCamera(ImagerCamera):
                 f"{imager.name} measures every window with all of its rows, so that {mode} has "
                 "nothing to decide; leave it out or use a universal model such as flex"
             )
+        if refined < 0:
+            raise TersenseError(f"refined must be at least 0, got {refined}")
+        if refined and not self._universal:
+            raise TersenseError(
+                f"only files of universal models can be refined, which {imager.name} is not; "
+                "leave it out or use flex"
+            )
         usual: BitsMode = "even" if imager.camera.decision is None else "encoder"
         self.imager, self.bpp, self.quality = imager, bpp, quality
         self.mode: BitsMode = mode or usual
-        self.rounds = rounds
+        self.rounds, self.refined = rounds, refined
 
     def describe(self) -> dict[str, Any]:
         """Return how it decides, ready for JSON."""
-        return {"mode": self.mode, "bpp": self.bpp, "quality": self.quality}
+        return {"mode": self.mode, "bpp": self.bpp, "quality": self.quality,
+                "refined": self.refined}  # fmt: skip
 
     def sense(
         self, image: ImageArray, readout: Readout | None = None, depth: int = USUAL
     ) -> Measurements:
         """Sense an image and choose what is kept of it."""
         _require_exact(readout)
+        limit = math.inf if self.bpp is None else self._limit(image)
         if self.quality is not None:
-            return self._sense_at(self.quality, self.mode, image, depth)
-        return self._sense_within(self._limit(image), image, depth)
+            y = self._sense_at(self.quality, self.mode, image, depth)
+        else:
+            y = self._sense_within(int(limit), image, depth)
+        if not self.refined:
+            return y
+        return refine(self.imager, image, y, self.refined, lambda y: self._size(y) <= limit)
 
     def capture(
         self, image: ImageArray, readout: Readout | None = None, depth: int = USUAL
@@ -110,8 +128,10 @@ class BitsCamera(ImagerCamera):
         """
         quick: BitsMode = "encoder" if self.mode == "closed" else self.mode
         quality, best = 0.0, self._sense_at(0, quick, image, depth)
-        if self._size(best) > limit:
+        if (least := self._size(best)) > limit:
             raise self._too_large(best)
+        if self.refined:
+            limit = max(least, int(limit * (1 - _SPARED)))
         for attempt in range(_TRIES):
             higher = quality + FINEST / 2 ** (attempt + 1)
             y = self._sense_at(higher, quick, image, depth)
@@ -151,14 +171,16 @@ class BitsCamera(ImagerCamera):
             return self.imager.sense(image, readout=readout, depth=depth)
         lowest = self.imager.reconstructor.lowest_rate
         rate = min(max(rate_for(step), lowest), self.imager.rate)
+        exact = self.imager.sense(image, depth=depth)
         if image.ndim == 2:
-            return self._sense_gray(rate, mode, image, readout, depth)
+            y = self._sense_gray(rate, mode, image, readout, depth)
+            return shaped(self.imager, sums_for(exact, y), y)
         counts = self._sense_gray(rate, mode, brightness(image), readout, depth).counts
         assert counts is not None
         least = rows_for_rate(lowest, self.geometry.stride)
         chroma = np.maximum((counts * _CHROMA).astype(np.int32), least)
-        exact = self.imager.sense(image, depth=depth)
-        return to_differences(exact, readout, np.stack([counts, chroma, chroma]))
+        y = to_differences(exact, readout, np.stack([counts, chroma, chroma]))
+        return shaped(self.imager, sums_for(exact, y), y)
 
     def _sense_gray(
         self, rate: float, mode: BitsMode, image: ImageArray, readout: Readout, depth: int

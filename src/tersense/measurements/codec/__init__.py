@@ -1,5 +1,6 @@
 """Measurements in few bytes, without losing one: prediction, probabilities, a range coder."""
 
 from tersense.measurements.codec.container import decode, encode, peek
+from tersense.measurements.codec.shaping import shape_codes
 
-__all__ = ["decode", "encode", "peek"]
+__all__ = ["decode", "encode", "peek", "shape_codes"]

@@ -28,7 +28,7 @@ _DISTANCE = 60  # pixels, at which the correlation has fallen to a half
 _ONE = 1 << 16  # covariance of a pixel with itself
 _VARIANCE = 68 * 68  # of pixels from 0 to 255
 _MISFIT = 512  # least variance of an error, in the units of _ONE: photographs are not Gaussian
-_COVARIANCE_BITS = 30
+COVARIANCE_BITS = 30
 _FACTOR = 30  # binary places of L while it is computed; with the above, sums stay below 2^62
 _KEPT = 20  # and of what is kept of it
 _MOST = 2**31 - 1
@@ -76,8 +76,8 @@ def _learn(patterns: Patterns, powers: tuple[int, ...]) -> tuple[Integers, Integ
     """
     rounding = [(3 << power) ** 2 * _ONE // (4 * 12 * _VARIANCE) for power in powers]
     covariance = _covariance(patterns) + np.diag(np.array(rounding, np.int64))
-    shift = max(0, int(covariance.max()).bit_length() - _COVARIANCE_BITS)
-    lower, variances = _factors((covariance >> shift) + np.diag([_MISFIT] * len(patterns)))
+    shift = max(0, int(covariance.max()).bit_length() - COVARIANCE_BITS)
+    lower, variances = factors((covariance >> shift) + np.diag([_MISFIT] * len(patterns)))
     inside = (int(variance) << shift for variance in variances)
     deviations = [math.isqrt(v * _VARIANCE * 4**FRACTION // _ONE) for v in inside]
     kept = np.clip(_round(np.tril(lower, -1), _FACTOR - _KEPT), -_MOST, _MOST)
@@ -114,7 +114,7 @@ def _covariance(patterns: Patterns) -> Integers:
 
 
 @compiled
-def _factors(covariance: Any) -> Any:
+def factors(covariance: Any) -> Any:
     """Return L with 30 binary places and the diagonal of D, none below the misfit."""
     count, half = len(covariance), 1 << (_FACTOR - 1)
     lower = np.zeros((count, count), np.int64)
@@ -130,6 +130,12 @@ def _factors(covariance: Any) -> Any:
                 variances[j] = max(_MISFIT, scaled[j, j])
             lower[i, j] = ((scaled[i, j] << _FACTOR) + variances[j] // 2) // variances[j]
     return lower, variances
+
+
+def to_coefficients(lower: Integers) -> NDArray[np.int32]:
+    """Return L below its diagonal, as `factors` gives it, with 14 binary places."""
+    kept = _round(np.tril(lower, -1), _FACTOR - COEFFICIENT)
+    return np.clip(kept, -_MOST, _MOST).astype(np.int32)
 
 
 def _round(numbers: Integers, places: int) -> Integers:

@@ -39,7 +39,7 @@ def encode_codes(
     values: NDArray[Any], header: Header, counts: Counts | None, patterns: Patterns
 ) -> bytes:
     """Return the stream of y (m, h, w) or (3, m, h, w); see `Measurements`."""
-    every, maps = _counts_of_all(counts, header), 0 if counts is None else counts[None].shape[-3]
+    every, maps = counts_of_all(counts, header), 0 if counts is None else counts[None].shape[-3]
     numbers = max(every.size, header.rows * min(GROUP, every.size))
     out = np.zeros(_BYTES_PER_NUMBER * numbers + _BYTES_FOR_LEVELS, np.uint8)
     state, tables = np.zeros(4, np.uint64), cumulative_tables()
@@ -49,7 +49,7 @@ def encode_codes(
     channels = values.reshape(header.channels, header.rows, -1)
     expect, prediction = _expectation(header, maps, patterns), _prediction(header, patterns)
     content = _taken(state, out)
-    for windows in _groups(every):
+    for windows in groups(every):
         codes = _gather(channels, windows, _alike(header, maps))
         code_group(state, out, True, codes, expect(windows), every[windows],
                    prediction.coefficients, prediction.deviations, tables)  # fmt: skip
@@ -73,10 +73,10 @@ def decode_codes(
     state, tables = np.zeros(4, np.uint64), cumulative_tables()
     source = np.frombuffer(bytearray(stream), np.uint8)
     counts = decode_counts(state, source, header, maps)
-    every, alike = _counts_of_all(counts, header), _alike(header, maps)
+    every, alike = counts_of_all(counts, header), _alike(header, maps)
     expect, prediction = _expectation(header, maps, patterns), _prediction(header, patterns)
     channels = np.zeros((header.channels, header.rows, every.size // header.channels), np.int32)
-    for windows in _groups(every):
+    for windows in groups(every):
         codes = np.zeros((header.rows, windows.size), np.int64)
         fits = code_group(state, source, False, codes, expect(windows), every[windows],
                           prediction.coefficients, prediction.deviations, tables)  # fmt: skip
@@ -103,7 +103,7 @@ def decode_counts(state: Any, source: Any, header: Header, maps: int) -> Counts 
     return check_counts(found if maps > 1 else found[0], header.shape)
 
 
-def _counts_of_all(counts: Counts | None, header: Header) -> Integers:
+def counts_of_all(counts: Counts | None, header: Header) -> Integers:
     """Return the counts of all windows, the channels of each side by side."""
     grid = header.shape[-2:]
     if counts is None:
@@ -117,7 +117,7 @@ def _alike(header: Header, maps: int) -> bool:
     return header.mode == "RGB" and maps < 3
 
 
-def _groups(every: Integers) -> Iterator[Integers]:
+def groups(every: Integers) -> Iterator[Integers]:
     """Yield which windows are coded together, those with the most rows first."""
     order = np.argsort(-every, kind="stable")
     for begin in range(0, order.size, GROUP):

@@ -55,14 +55,14 @@ def code_group(
             active -= 1
         if not active:
             break
-        predicted = _predict_row(coefficients[j], errors, expected[j], j, active)
+        predicted = predict_row(coefficients[j], errors, expected[j], j, active)
         fits &= _code_row(state, content, encoding, codes[j, :active], predicted, shares,
                           errors[j], deviations[j], j, tables)  # fmt: skip
     return fits
 
 
 @compiled
-def _predict_row(coefficients: Any, errors: Any, expected: Any, row: int, active: int) -> Any:
+def predict_row(coefficients: Any, errors: Any, expected: Any, row: int, active: int) -> Any:
     """Return what is expected of the first `active` windows and Σ L_ji·e_i, with their places."""
     total = np.full(active, 1 << (COEFFICIENT - 1), np.int64)
     for i in range(row):
