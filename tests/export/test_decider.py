@@ -22,10 +22,12 @@ from tools import run_tool
 CAMERAS = {
     "scores that saturate": lambda: deciding_camera(),
     "scores that vary": lambda: deciding_camera(second=9, shift=9),
-    "scores that hardly vary": lambda: deciding_camera(second=3, shift=11),
+    "scores that hardly vary": lambda: deciding_camera(
+        (4, 6, 7, 9, 12, 16, 22, 40), second=12, shift=9, fall=3
+    ),
     "many levels": lambda: deciding_camera((4, 6, 7, 9, 12, 16, 22, 40), second=20, shift=8),
     "steps that compete": lambda: deciding_camera(
-        (4, 6, 7, 9, 12, 16, 22, 40), second=12, shift=8, fall=7
+        (4, 6, 7, 9, 12, 16, 22, 40), second=20, shift=8, fall=5
     ),
     "two levels, one row": lambda: deciding_camera((1, 2), second=60, shift=7),
     "measurements of 32 bits": lambda: deciding_camera(
@@ -155,7 +157,7 @@ FAULTS = {
     "whole steps": ("spend", "whole ? {(TOTAL_BITS+1){1'b0}} : fits", "fits"),
     "rounding of the mean": ("spend", "divisor <= counted << 11", "divisor <= counted << 10"),
     "chance": ("spend", "if (doubt == 0)", "if (doubt == 1)"),
-    "share": ("spend", "share != 4'd8", "share != 4'd7"),
+    "share": ("spend", "share != most", "share != 3'd7"),
     "budget": ("spend", "state == SEARCH ? spare : left", "spare"),
     "one more": ("spend", "extra <= extra - 1", "extra <= extra"),
     "part": ("spend", "growth3 < tried_part ? growth3 : tried_part", "tried_part"),

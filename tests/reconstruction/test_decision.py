@@ -145,22 +145,23 @@ def test_windows_that_score_alike_take_as_many():
 def test_scores_that_differ_little_are_drawn_to_their_mean():
     random = np.random.default_rng(0)
     wide = np.minimum.accumulate(random.integers(-200, 200, (4, 6, 6)), axis=0)
-    np.testing.assert_array_equal(temper(wide, 4), wide)
+    np.testing.assert_array_equal(temper(wide, 4, 8), wide)
+    assert temper(wide, 4, 4)[0].std() == pytest.approx(0.5 * wide[0].std(), rel=0.01)
     narrow = random.integers(-7, 8, (4, 6, 6)) - 50 * np.arange(4)[:, None, None]
-    assert all(np.ptp(step) == 0 for step in temper(narrow, 4))
+    assert all(np.ptp(step) == 0 for step in temper(narrow, 4, 8))
     between = narrow * 2
-    drawn = temper(between, 4)
+    drawn = temper(between, 2, 8)
     assert 0 < drawn[0].std() < 0.75 * between[0].std()
-    assert temper(between, 6)[0].std() < drawn[0].std()
+    assert temper(between, 4, 8)[0].std() < drawn[0].std()
     assert (np.diff(drawn, axis=0) <= 0).all()
 
 
 def test_steps_that_are_taken_have_no_say_in_the_mean():
     random = np.random.default_rng(0)
     scores = np.minimum.accumulate(random.integers(-20, 20, (4, 6, 6)), axis=0)
-    alone = temper(scores[:, :3], 4)
+    alone = temper(scores[:, :3], 4, 8)
     scores[:, 3:] = TAKEN
-    found = temper(scores, 4)
+    found = temper(scores, 4, 8)
     np.testing.assert_array_equal(found[:, :3], alone)
     assert (found[:, 3:] == TAKEN).all()
 

@@ -25,7 +25,7 @@ _ROW_CLOCKS = 6  # of a row, besides one a weight
 _NET_CLOCKS = 8  # to find a net
 _UNIT_CLOCKS = 5  # of a number of a net, besides one a weight and its shift
 _WALK_CLOCKS = 4  # of a walk over the scores, besides one a score
-_SHARE_CLOCKS = 17  # to find how far scores are drawn to their mean
+_SHARE_CLOCKS = 12  # to find how far scores are drawn to their mean
 
 
 def write_decision(

@@ -3,7 +3,7 @@
 
 const HIDDEN_SHIFT = 6;
 const PREDICTION_SHIFT = 7;
-const [ENCODER_CHANCE, OPEN_CHANCE, WHOLE_CHANCE] = [4, 5, 8];
+const [ENCODER_TRUST, OPEN_TRUST, WHOLE_TRUST] = [[1, 5], [3, 3], [4, 2]]; // see temper
 const SCORE_BITS = 12;
 const [LOWEST, HIGHEST] = [-(2 ** (SCORE_BITS - 1)), 2 ** (SCORE_BITS - 1) - 2];
 const TAKEN = HIGHEST + 1; // instead of a score: the step is measured already
@@ -32,8 +32,8 @@ export function decide(weights, y, windows, budget, counts = null, whole = false
   const known = counts ?? new Array(windows).fill(prediction.length);
   const scores = scoreSteps(weights, y, windows, known);
   if (counts) scores.forEach((step, k) => counts.forEach((count, n) => { if (levels[k + 1] <= count) step[n] = TAKEN; }));
-  const chance = !counts ? ENCODER_CHANCE : whole ? WHOLE_CHANCE : OPEN_CHANCE;
-  return spend(temper(scores, chance), levels, budget, whole);
+  const trust = !counts ? ENCODER_TRUST : whole ? WHOLE_TRUST : OPEN_TRUST;
+  return spend(temper(scores, ...trust), levels, budget, whole);
 }
 
 /** Scores of all steps, an array for each, given the first known rows of each window. */
@@ -74,12 +74,12 @@ function groupLogs(weights, y, windows, window, groups) {
 }
 
 /** Draw scores to the mean of each step, the more the less they differ; steps that are taken stay so. */
-function temper(scores, chance) {
+function temper(scores, chance, most) {
   const undecided = scores.map((step) => step.filter((score) => score < TAKEN));
   const means = undecided.map((step) => Math.floor(sum(step) / Math.max(step.length, 1)));
   const differ = sum(undecided.map((step, k) => sum(step.map((score) => Math.abs(score - means[k])))));
   const number = sum(undecided.map((step) => step.length));
-  const share = clipped(Math.floor(differ / Math.max(number, 1)) - chance, 0, 8);
+  const share = clipped(shifted(Math.floor(differ / Math.max(number, 1)) - chance, 1), 0, most);
   const drawn = (score, k) => (score < TAKEN ? means[k] + shifted(share * (score - means[k]), 3) : TAKEN);
   const tempered = scores.map((step, k) => step.map((score) => drawn(score, k)));
   return tempered.map((step, k) => step.map((_, n) => Math.min(...tempered.slice(0, k + 1).map((s) => s[n]))));

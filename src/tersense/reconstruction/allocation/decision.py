@@ -12,10 +12,11 @@ A sensor has y and little else. For every window it computes, in integers that f
    gains there, in eighths of log₂, limited to 12 bits, −2048 to 2046; one that is above the score
    before it is taken down to that.
 
-The sensor keeps the scores of a frame. Where they differ little, they differ by chance: `temper`
-draws them to their mean. Then it looks for the threshold at which the windows together take what
-the budget allows, bit by bit: `spend`. Shifts and divisions round down, also those of negative
-numbers. `export.adaptive_c` and `export.adaptive_verilog` write the same integers for hardware.
+The sensor keeps the scores of a frame. They promise too much, and where they differ little, they
+differ by chance: `temper` draws them to their mean. Then it looks for the threshold at which the
+windows together take what the budget allows, bit by bit: `spend`. Shifts and divisions round down,
+also those of negative numbers. `export.adaptive_c` and `export.adaptive_verilog` write the
+same integers for hardware.
 
 *Open loop*: the sensor measures 40 % of the budget evenly, decides which windows go on up to 70 %,
 and decides again, each window scored from the rows that it has then (`open_loop`).
@@ -39,9 +40,11 @@ EIGHTHS = 3  # bits after the leading one
 _FIRST_ROWS = 10  # that predict the others; more gain little
 _CORRELATION = 0.96  # of pixels side by side
 _BRIGHTNESS = 2.0  # variance of a window's brightness, in that of its pixels around it
-# Mean difference of scores that means nothing, in eighths of log₂: where all rows are known; where
-# few are; and where, besides, a step cannot be taken in part.
-_ENCODER_CHANCE, _OPEN_CHANCE, _WHOLE_CHANCE = 4, 5, 8
+# How far scores are followed (see `temper`): the mean difference that means nothing, in eighths of
+# log₂, and the most that is left of one, in eighths; where all rows are known; where few are; and
+# where, besides, a step cannot be taken in part. None is followed altogether: a window starved by
+# mistake loses more than another gains by what it gave up.
+_ENCODER_TRUST, _OPEN_TRUST, _WHOLE_TRUST = (1, 5), (3, 3), (4, 2)
 SCORE_BITS = 12
 _MOST_SHIFT = 32
 _LOWEST_SCORE, _HIGHEST_SCORE = -(1 << (SCORE_BITS - 1)), (1 << (SCORE_BITS - 1)) - 2
@@ -115,14 +118,14 @@ class IntegerDecision(nn.Module):
             whole: Take whole steps only, so that windows end at levels and can be decided again.
         """
         if counts is None:
-            scores, chance = self.scores(y, np.full(y.shape[1:], len(y))), _ENCODER_CHANCE
+            scores, trust = self.scores(y, np.full(y.shape[1:], len(y))), _ENCODER_TRUST
         elif np.isin(counts, self.levels).all():
             steps = np.array(self.levels[1:])[:, None, None]
             scores = np.where(steps <= counts, TAKEN, self.scores(y, counts))
-            chance = _WHOLE_CHANCE if whole else _OPEN_CHANCE
+            trust = _WHOLE_TRUST if whole else _OPEN_TRUST
         else:
             raise ValueError(f"counts must be levels, {self.levels}, got {np.unique(counts)}")
-        return spend(temper(scores, chance), self.levels, budget, whole)
+        return spend(temper(scores, *trust), self.levels, budget, whole)
 
     def scores(self, y: NDArray[np.integer], known: Integers) -> Integers:
         """Return the scores (K − 1, h, w) of all steps, given the `known` (h, w) first rows."""
@@ -216,12 +219,11 @@ def _share(growth: Integers, left: int) -> Integers:
     return shared
 
 
-def temper(scores: Integers, chance: int) -> Integers:
+def temper(scores: Integers, chance: int, most: int) -> Integers:
     """Draw scores (K − 1, h, w) to the mean of each step, the more the less they differ.
 
-    D, the mean of |s − mean|, says how far: altogether up to D = `chance`, not at all from 8 more
-    on. What is left of a difference is (min(max(D − chance, 0), 8)·(s − mean)) >> 3. Steps that are
-    taken stay so, and have no say.
+    D, the mean of |s − mean|, says how far. What is left of a difference is (share·(s − mean)) >> 3
+    with share = (D − chance) >> 1, from 0 to `most`. Steps that are taken stay so, and have no say.
     """
     undecided = scores < TAKEN
     number = undecided.sum(axis=(1, 2), keepdims=True)
@@ -229,7 +231,7 @@ def temper(scores: Integers, chance: int) -> Integers:
     mean = total // np.maximum(number, 1)
     apart = np.where(undecided, scores - mean, 0)
     differ = int(np.abs(apart).sum() // max(number.sum(), 1))
-    share = min(max(differ - chance, 0), 8)
+    share = min(max((differ - chance) >> 1, 0), most)
     drawn = np.where(undecided, mean + ((share * apart) >> 3), TAKEN)
     tempered: Integers = np.minimum.accumulate(drawn, axis=0)
     return tempered

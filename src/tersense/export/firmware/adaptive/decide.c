@@ -5,11 +5,15 @@
 #define TAKEN 2047 /* instead of a score: the window has these rows already */
 #define SCORE_BITS 12
 
-/* A mean difference of scores that means nothing: where all rows are known; where few are; and
- * where, besides, a step cannot be taken in part. */
-#define ENCODER_CHANCE 4
-#define OPEN_CHANCE 5
-#define WHOLE_CHANCE 8
+/* How far scores are followed: the mean difference that means nothing, and the most eighths that are
+ * left of one. */
+typedef struct {
+    int chance, most;
+} trust;
+
+static const trust of_encoder = {1, 5}; /* all rows are known */
+static const trust of_open = {3, 3};    /* few are */
+static const trust of_whole = {4, 2};   /* and a step cannot be taken in part */
 
 /* Shift right and round down; C leaves it open for negative numbers. */
 static tersense_sum shift_down(tersense_sum value, unsigned by)
@@ -135,7 +139,7 @@ static int mean_of(const int16_t *scores, size_t windows, int64_t *all)
 }
 
 /* Draw scores to the mean of their step, the more the less they differ. */
-static void temper(int16_t *scores, size_t windows, int chance)
+static void temper(int16_t *scores, size_t windows, trust trusted)
 {
     int means[TERSENSE_STEPS], share = 0;
     int64_t all = 0, apart = 0;
@@ -148,7 +152,7 @@ static void temper(int16_t *scores, size_t windows, int chance)
             apart += score == TAKEN ? 0 : by < 0 ? -by : by;
         }
     }
-    while (share < 8 && apart >= (chance + 1 + share) * all)
+    while (share < trusted.most && apart >= (trusted.chance + 2 * (share + 1)) * all)
         share++;
     for (window = 0; window < windows; window++, scores += TERSENSE_STEPS)
         for (k = 0; k < TERSENSE_STEPS; k++)
@@ -215,7 +219,7 @@ int tersense_spend(int16_t *scores, size_t windows, int64_t budget, int whole, u
         return 1;
     if (!mark(scores, windows, counts) || taken_of_all(scores, windows, TAKEN) > budget)
         return 0;
-    temper(scores, windows, !*counts ? ENCODER_CHANCE : whole ? WHOLE_CHANCE : OPEN_CHANCE);
+    temper(scores, windows, !*counts ? of_encoder : whole ? of_whole : of_open);
     for (place = SCORE_BITS - 1; place >= 0; place--)
         if (taken_of_all(scores, windows, threshold + (1 << place) - 1) > budget)
             threshold += 1 << place;

@@ -14,8 +14,8 @@
 //
 // Steps that a window has already are taken (score_taken, from its first step on), whatever they
 // score, and kept as 4095. With whole, windows take whole steps only, and end at levels: no SPLIT.
-// budget, whole and chance must not change from the first score to the last count. A budget below what the
-// windows have, or below the first level for all, gives them no more than that.
+// budget, whole, chance and most must not change from the first score to the last count. A budget
+// below what the windows have, or below the first level for all, gives them no more than that.
 module tersense_spend #(
     parameter WINDOWS     = 300,
     parameter LEVELS      = 13,
@@ -27,7 +27,8 @@ module tersense_spend #(
     input  wire                   rst,
     input  wire [BUDGET_BITS-1:0] budget,
     input  wire                   whole,
-    input  wire [3:0]             chance,  // mean difference of scores that means nothing
+    input  wire [2:0]             chance,  // mean difference of scores that means nothing, at most 6
+    input  wire [2:0]             most,    // eighths that are left of a difference
 
     input  wire                   score_valid,
     output wire                   score_ready,
@@ -130,7 +131,7 @@ module tersense_spend #(
 
     reg  [11:0]        means [0:(1 << STEP_BITS)-1];
     reg  [11:0]        mean2, mean3, least;
-    reg  [3:0]         share, doubt;  // 0 to 8
+    reg  [2:0]         share, doubt;
     reg  signed [12:0] apart2;
     reg  signed [16:0] drawn3;
     wire signed [16:0] wide2 = apart2;
@@ -145,7 +146,7 @@ module tersense_spend #(
         mean3  <= mean2;
         apart2 <= {1'b0, score1} - {1'b0, means[step1]};
         drawn3 <= (share[0] ? wide2 : 17'sd0) + (share[1] ? wide2 <<< 1 : 17'sd0)
-                + (share[2] ? wide2 <<< 2 : 17'sd0) + (share[3] ? wide2 <<< 3 : 17'sd0);
+                + (share[2] ? wide2 <<< 2 : 17'sd0);
         if (valid3) least <= tempered;
     end
 
@@ -217,8 +218,8 @@ module tersense_spend #(
                     held <= step_last ? LOWEST : holds;
                     if (step_last) spare <= (window == 0 ? budgeted : spare) - needed;
                     if (walk_end) begin
-                        doubt     <= chance;
-                        share     <= 4'd0;
+                        doubt     <= chance + 1'b1;
+                        share     <= 3'd0;
                         deviation <= {DEVIATION_BITS{1'b0}};
                         total     <= {TOTAL_BITS{1'b0}};
                         number    <= {(WINDOW_BITS+1){1'b0}};
@@ -263,11 +264,11 @@ module tersense_spend #(
                         state   <= step_last ? COMPARE : SUM;
                     end
                 end
-                COMPARE:  // share = min(max(deviation / all - chance, 0), 8)
-                    if (deviation >= bar && share != 4'd8) begin
-                        bar <= bar + unit;
+                COMPARE:  // share = min(max((deviation / all - chance) >> 1, 0), most)
+                    if (deviation >= bar && share != most) begin
+                        bar   <= bar + unit;
+                        doubt <= doubt == 0 ? 3'd1 : doubt - 1'b1;
                         if (doubt == 0) share <= share + 1'b1;
-                        else            doubt <= doubt - 1'b1;
                     end else begin
                         walking <= 1'b1;
                         state   <= TEMPER;
