@@ -198,6 +198,33 @@ def test_tiles_and_noise_go_through_an_imager():
     assert imager.at_rate(0.1).rows == 6
 
 
+@pytest.mark.parametrize("counts", [None, torch.tensor([[[20, 3, 9, 14, 1]]]).expand(1, 4, 5)])
+def test_a_closing_step_makes_the_image_agree_with_what_is_exact(images, counts):
+    operator, size = camera(), (32, 40)
+    plain, closing = network(), network(closing=True)
+    closing.start_from(plain)
+    torch.nn.init.zeros_(closing.closing.length)
+    y = operator.forward(images)
+    measured = 1 if counts is None else torch.arange(ROWS)[:, None, None] < counts[:, None]
+    before = plain(y, operator, size, None, counts)
+    torch.testing.assert_close(closing(y, operator, size, None, counts), before)  # begins as none
+
+    torch.nn.init.ones_(closing.closing.length)
+    torch.nn.init.constant_(closing.closing.by_noise, -1.2)
+    after = closing(y, operator, size, None, counts)
+    off = [(measured * (y - operator.forward(x))).norm() for x in (before, after)]
+    assert off[1] < 0.1 * off[0]
+    noisy = [net(y, operator, size, torch.tensor(1.0).view(1, 1, 1, 1), counts)
+             for net in (plain, closing)]  # fmt: skip
+    moved = (noisy[1] - noisy[0]).norm() / (after - before).norm()
+    assert moved < 0.1
+
+
+def test_only_a_universal_network_has_a_closing_step():
+    with pytest.raises(TersenseError, match=r"closing must be false unless .*universal is true"):
+        UnrolledOptions(closing=True)
+
+
 # Training
 
 

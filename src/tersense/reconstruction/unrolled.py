@@ -11,7 +11,8 @@ rest. What it finds out is kept in a memory of feature maps for the next phase. 
 the camera's geometry or rate: a network trained for one camera is a good start for another.
 
 A *universal* network is told, window by window, how many measurements there are and how large their
-errors are, and trusts them accordingly.
+errors are, and trusts them accordingly. It may end with a data step, so that the measurements have
+the last word where they are exact (`closing`).
 """
 
 from collections.abc import Callable
@@ -23,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from tersense.io.schema import above, at_least, at_most, validate
+from tersense.io.schema import above, at_least, at_most, require, validate
 from tersense.reconstruction.base import Reconstructor, register
 from tersense.reconstruction.conditioning import COARSEST, Gate, Gates, Told, all_open, tell
 from tersense.reconstruction.growing import places, take_over
@@ -49,6 +50,7 @@ class UnrolledOptions:
             that overlap. With 1 it is faster, and the network makes up for the rest; patterns at
             random of a rate of 0.5 or more need 2. A universal network corrects windows one by one.
         lowest_rate: Of a nested or universal network: the lowest rate that it is trained for.
+        closing: Of a universal network: whether a data step follows the last phase.
     """
 
     phases: Annotated[int, at_least(1), at_most(64)] = 6
@@ -57,9 +59,14 @@ class UnrolledOptions:
     universal: bool = False
     overlaps: Annotated[int, at_least(1), at_most(3)] = 2
     lowest_rate: Annotated[float, above(0), at_most(1)] = 0.01
+    closing: bool = False
 
     def __post_init__(self) -> None:
         validate("reconstructor", self)
+        require(
+            self.universal or not self.closing, "reconstructor.closing", self.closing,
+            "false unless reconstructor.universal is true",
+        )  # fmt: skip
 
 
 @register("unrolled")
@@ -82,6 +89,7 @@ class UnrolledReconstructor(Reconstructor):
             Phase(options.channels, number == 0, options.universal)
             for number in range(options.phases)
         )
+        self.closing = DataStep(length=0.0, by_noise=-1.2) if options.closing else None
 
     def forward(
         self,
@@ -118,6 +126,9 @@ class UnrolledReconstructor(Reconstructor):
         for phase in self._compiled if self.training and self._compiled else self.phases:
             x, memory = state
             state = phase(x, disagreement(x), memory, told)
+        if self.closing is not None:
+            x, memory = state
+            state = self.closing(x, disagreement(x), told), memory
         return state
 
     def compile_parts(self) -> bool:
@@ -147,6 +158,8 @@ class UnrolledReconstructor(Reconstructor):
                 take_over(phase, other.phases[from_phase[place]])
             else:
                 phase.do_nothing()  # type: ignore[operator]
+        if self.closing is not None and other.closing is not None:
+            take_over(self.closing, other.closing)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what belongs to this process; it is found again when it is needed."""
@@ -203,6 +216,27 @@ class UnrolledReconstructor(Reconstructor):
             kept = version, compute(operator)
             self._inverses[operator] = kept
         return kept[1]
+
+
+class DataStep(nn.Module):
+    """A step toward the measurements, shorter where they have errors.
+
+    Args:
+        length: ρ to begin with.
+        by_noise: The power of 1 + σ/unit that shortens it, to begin with.
+    """
+
+    def __init__(self, length: float, by_noise: float) -> None:
+        super().__init__()
+        self.length = nn.Parameter(torch.tensor(length))
+        self.by_noise = nn.Parameter(torch.tensor(by_noise))
+
+    def forward(self, x: Tensor, error: Tensor, told: Told) -> Tensor:
+        """Return the image x (N, H, W), moved by its error (N, H, W) in the measured directions."""
+        length: Tensor = self.length
+        if told.noise_at_pixels is not None:
+            length = length * (self.by_noise * told.noise_at_pixels).exp()
+        return x + length * error
 
 
 class Phase(nn.Module):
