@@ -67,7 +67,7 @@ FOR_FOLDERS = {"sense": {"out": "new"}, "reconstruct": {"out": "new"}}
 # Values that look bad and are not: 0 switches something off, some numbers may be any size, and
 # some names nobody knows.
 FINE = {
-    "zero": {"noise", "photons", "seed", "seconds"},
+    "zero": {"noise", "photons", "refine", "seed", "seconds"},
     "huge": {"seed", "seconds", "count", "most", "max_pixels", "epochs", "columns"},
     "unknown": {"names"},
 }

@@ -390,7 +390,7 @@ def test_the_page_in_a_browser(browser, address, tmp_path):
     expect(page.locator(".cards")).to_contain_text("block-r10")
     assert page.locator(".figures dd").first.inner_text().endswith("dB")
     page.locator("#bits").get_by_text("4", exact=True).click()
-    expect(page.locator(".cards")).to_contain_text("0.68 bits per pixel")
+    expect(page.locator(".cards")).to_contain_text("0.71 bits per pixel")
     expect(page.locator("#model")).to_contain_text("Windows side by side")
 
     handle = page.locator("#again .handle, #again [class*=handle], #again .outer").first
