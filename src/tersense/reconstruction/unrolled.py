@@ -233,10 +233,7 @@ class DataStep(nn.Module):
 
     def forward(self, x: Tensor, error: Tensor, told: Told) -> Tensor:
         """Return the image x (N, H, W), moved by its error (N, H, W) in the measured directions."""
-        length: Tensor = self.length
-        if told.noise_at_pixels is not None:
-            length = length * (self.by_noise * told.noise_at_pixels).exp()
-        return x + length * error
+        return x + _shortened(self.length, self.by_noise, told) * error
 
 
 class Phase(nn.Module):
@@ -273,9 +270,7 @@ class Phase(nn.Module):
         Returns:
             The better image, and the memory (N, channels, H/2, W/2) for the next phase.
         """
-        step: Tensor = self.step
-        if told.noise_at_pixels is not None:
-            step = step * (self.step_noise * told.noise_at_pixels).exp()
+        step = _shortened(self.step, getattr(self, "step_noise", None), told)
         x = step * error if x is None else x + step * error
         inputs = _to_half_size(torch.stack([x, error], dim=1))
         if memory is not None:
@@ -326,6 +321,13 @@ class Residual(nn.Module):
     def forward(self, features: Tensor, gate: Gate = all_open) -> Tensor:
         """Return features (N, channels, h, w) of the same shape."""
         return gate(self.second(F.relu_(self.first(F.relu(features))))).add_(features)
+
+
+def _shortened(step: Tensor, by_noise: Tensor | None, told: Told) -> Tensor:
+    """Return the length of a data step, where there are errors times a power of 1 + σ/unit."""
+    if by_noise is None or told.noise_at_pixels is None:
+        return step
+    return step * (by_noise * told.noise_at_pixels).exp()
 
 
 def _first_rows(factor: Tensor, counts: Tensor | None) -> Callable[[Tensor], Tensor]:
