@@ -8,6 +8,7 @@ from PIL import Image
 from scipy.stats import chisquare
 from skimage import data as skimage_data
 
+from tersense.errors import TersenseError
 from tersense.training import packing
 from tersense.training.crops import CropSampler, PackedImages
 from tersense.training.packing import open_images, resolve_source
@@ -78,6 +79,25 @@ def test_color_images_are_packed_gray(tmp_path):
     astronaut.save(tmp_path / "a.png")
     (packed,) = unpack(open_images(tmp_path, crop=32))
     np.testing.assert_array_equal(packed, np.asarray(astronaut.convert("L")))
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_images_are_packed_in_every_scale_that_is_large_enough(tmp_path, cached):
+    camera = Image.fromarray(skimage_data.camera()[:90, :120])
+    camera.save(tmp_path / "a.png")
+    cache = tmp_path / "cache" if cached else ""
+    store = open_images(tmp_path, 32, cache, scales=[1.0, 0.5, 0.2])
+    whole, half = unpack(store)
+    np.testing.assert_array_equal(whole, np.asarray(camera))
+    np.testing.assert_array_equal(half, camera.resize((60, 45), Image.Resampling.LANCZOS))
+    assert store.skipped == {"smaller than 32 pixels": 1}
+    assert len(open_images(tmp_path, 32, cache)) == 1  # not the cache of other scales
+
+
+def test_patches_have_one_scale(tmp_path):
+    path = write_hdf5(tmp_path / "a.h5", np.zeros((4, 64), np.uint8))
+    with pytest.raises(TersenseError, match=r"data.scales must be \[1.0\] for patches"):
+        open_images(path, 8, scales=(1.0, 0.5))
 
 
 def test_what_cannot_be_used_is_counted_and_never_fatal(folder):
@@ -205,6 +225,16 @@ def test_all_possible_crops_are_equally_likely():
     counts = np.bincount(crops[:, 0, 0].numpy(), minlength=values.size)
     assert counts[possible].sum() == 50_000
     assert chisquare(counts[possible]).pvalue > 1e-4
+
+
+def test_balanced_crops_come_from_all_images_alike_and_all_places_in_them():
+    small, large = np.full((3, 3), 255, np.uint8), np.arange(20, dtype=np.uint8).reshape(4, 5)
+    store = pack([small, large])
+    sampler = CropSampler(store, 3, 30_000, seed=1, balanced=True)
+    firsts = store.crops(sampler.epoch(0), 3)[:, 0, 0].numpy()
+    counts = np.bincount(firsts, minlength=256)[[255, 0, 1, 2, 5, 6, 7]]
+    assert counts.sum() == 30_000
+    assert chisquare(counts, 30_000 * np.array([1 / 2] + [1 / 12] * 6)).pvalue > 1e-4
 
 
 def test_no_samples_take_one_crop_from_every_image(images):

@@ -6,11 +6,8 @@ Nothing here needs torch, so that the process that decodes them (`decoder`) star
 import math
 from pathlib import Path
 
-import numpy as np
-from PIL import Image
-
 from tersense.errors import TersenseError
-from tersense.io.images import ImageArray, decode_image
+from tersense.io.images import ImageArray, decode_image, shrink
 
 MAX_BYTES = 20 * 2**20  # of an upload
 MAX_PIXELS = 40_000_000  # of an upload, before it is shrunk
@@ -43,9 +40,7 @@ def read_upload(path: str | Path, max_pixels: int, stride: int = 1) -> tuple[Ima
     size = fit_size(width, height, max_pixels, stride)
     if size == (width, height):
         return image, ""
-    smaller = Image.fromarray(image).resize(size, Image.Resampling.LANCZOS)
-    note = f"shrunk from {width}×{height}, so that it takes seconds"
-    return np.array(smaller), note
+    return shrink(image, *size), f"shrunk from {width}×{height}, so that it takes seconds"
 
 
 def fit_size(width: int, height: int, max_pixels: int, stride: int) -> tuple[int, int]:

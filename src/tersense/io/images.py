@@ -160,6 +160,13 @@ def to_gray(image: ImageArray) -> ImageArray:
     return ((luma + 2**15) >> np.uint64(16)).astype(np.uint16)
 
 
+def shrink(image: ImageArray, width: int, height: int) -> ImageArray:
+    """Return a uint8 image in a smaller size; in its own it stays as it is."""
+    if image.shape[:2] == (height, width):
+        return image
+    return np.array(Image.fromarray(image).resize((width, height), Image.Resampling.LANCZOS))
+
+
 def check_image(image: Any, depth: int | None = None) -> ImageArray:
     """Return the image as an array if it is (H, W) or (H, W, 3) uint8; otherwise say why not.
 

@@ -65,6 +65,7 @@ def train_allocation(
     readout: ReadoutConfig | None = None,
     seed: int = 0,
     watcher: Watcher | None = None,
+    balanced: bool = False,
 ) -> Cases:
     """Give a camera what adaptive sensing decides by, trained on its errors.
 
@@ -77,6 +78,7 @@ def train_allocation(
         readout: Errors of measurements, as the network was trained with.
         seed: Of everything random.
         watcher: Who is told how it goes.
+        balanced: As in `CropSampler`.
 
     Returns:
         What it was trained on.
@@ -85,7 +87,7 @@ def train_allocation(
     torch.manual_seed(seed)
     predictor = predictor_for(imager.reconstructor, PredictorOptions(settings.channels))
     began = time.perf_counter()
-    cases = gather(imager, predictor.levels, images, settings, readout, seed, watcher)
+    cases = gather(imager, predictor.levels, images, settings, readout, seed, watcher, balanced)
     left = settings.seconds - (time.perf_counter() - began) if settings.seconds else math.inf
     fit(predictor.to(imager.device), cases, settings.steps, left, watcher)
     imager.camera.predictor = predictor.eval().requires_grad_(False)
@@ -103,6 +105,7 @@ def gather(
     readout: ReadoutConfig | None = None,
     seed: int = 0,
     watcher: Watcher | None = None,
+    balanced: bool = False,
 ) -> Cases:
     """Reconstruct crops with many counts and note the errors; see `Cases`.
 
@@ -114,8 +117,11 @@ def gather(
         readout: Errors of measurements; none where not given.
         seed: Of everything random.
         watcher: Who is told how it goes.
+        balanced: As in `CropSampler`.
     """
-    sampler = CropSampler(images, settings.crop, settings.crops, augment=True, seed=seed)
+    sampler = CropSampler(
+        images, settings.crop, settings.crops, augment=True, seed=seed, balanced=balanced
+    )
     torch.manual_seed(seed)
     limit = settings.seconds * settings.gathering or math.inf
     found: list[tuple[Tensor, Tensor]] = []

@@ -61,6 +61,10 @@ class DataConfig:
         samples: Crops per epoch; 0 takes one from every image.
         fresh: Draw new crops every epoch instead of shuffling the same ones.
         augment: Rotate and mirror crops at random.
+        scales: The sizes that every image of a folder is taken in, as shares of its own. Reduced
+            images are sharper: photographs of several megapixels are smooth, pixel by pixel.
+        balanced: Draw images, all equally likely, and then a crop; otherwise all crops are equally
+            likely, and large images count most.
         held_out: Keep every so many-th image out of training, and log after each epoch the loss on
             its crops beside that on crops trained on; 0 for none.
     """
@@ -72,6 +76,8 @@ class DataConfig:
     samples: Annotated[int, at_least(0)] = 5_000_000
     fresh: bool = False
     augment: bool = False
+    scales: tuple[Annotated[float, above(0), at_most(1)], ...] = (1.0,)
+    balanced: bool = False
     held_out: Annotated[int, at_least(0)] = 0
 
 

@@ -110,7 +110,7 @@ class PackedImages:
 
 
 class CropSampler:
-    """Choose crops, all equally likely; the same ones for the same seed and epoch.
+    """Choose crops; the same ones for the same seed and epoch.
 
     Args:
         images: Where to crop.
@@ -119,6 +119,7 @@ class CropSampler:
         fresh: Draw anew every epoch; otherwise the crops of epoch 0 come in a new order.
         augment: Turn and mirror at random.
         seed: Of the choice.
+        balanced: All images are equally likely, whatever their size; otherwise all crops are.
     """
 
     def __init__(
@@ -129,9 +130,11 @@ class CropSampler:
         fresh: bool = False,
         augment: bool = False,
         seed: int = 0,
+        balanced: bool = False,
     ) -> None:
         self.images, self.crop, self.samples = images, crop, samples
         self.fresh, self.augment, self.seed = fresh, augment, seed
+        self.balanced = balanced
 
     def __len__(self) -> int:
         return self.samples or len(self.images)
@@ -157,7 +160,10 @@ class CropSampler:
             real = torch.rand(count, generator=generator, device=device, dtype=torch.float64)
             return torch.mul(real, limit).long()
 
-        if self.samples:
+        if self.samples and self.balanced:
+            which = below(len(images), self.samples)
+            place = below(choices[which], self.samples)
+        elif self.samples:
             ends = choices.cumsum(0)
             drawn = below(ends[-1], self.samples)
             which = torch.searchsorted(ends, drawn, right=True)

@@ -26,14 +26,15 @@ class TrainingData:
     def __init__(self, config: Config, device: torch.device, track: Track = quietly) -> None:
         data, self.batch, self.device = config.data, config.train.batch, device
         self.crop = data.crop
-        self.images = open_images(data.train, data.crop, data.cache, track).to(device)
+        self.images = open_images(data.train, data.crop, data.cache, track, data.scales).to(device)
         self.held_out: PackedImages | None = None
         if data.held_out:
             self.images, self.held_out = _split(self.images, data.held_out)
         self.validation = _read_validation(data.validation)
         self.sampler = CropSampler(
-            self.images, data.crop, data.samples, data.fresh, data.augment, config.train.seed
-        )
+            self.images, data.crop, data.samples, data.fresh, data.augment, config.train.seed,
+            data.balanced,
+        )  # fmt: skip
         self.steps_per_epoch = len(self.sampler) // self.batch
         if not self.steps_per_epoch:
             raise TersenseError(

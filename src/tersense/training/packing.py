@@ -8,8 +8,9 @@ import importlib.util
 import io
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -20,14 +21,19 @@ from torch import Tensor
 
 from tersense.errors import TersenseError, install_hint
 from tersense.io.files import locked, make_folder, remove_partials, written_whole
-from tersense.io.images import ImageArray, find_images, read_gray
+from tersense.io.images import ImageArray, find_images, read_gray, shrink
 from tersense.io.patches import is_patch_file, open_patches
+from tersense.io.schema import require
 from tersense.runtime.progress import Track, ahead, quietly
 from tersense.training.crops import PackedImages
 
 
 def open_images(
-    source: str | Path, crop: int, cache: str | Path = "", track: Track = quietly
+    source: str | Path,
+    crop: int,
+    cache: str | Path = "",
+    track: Track = quietly,
+    scales: Sequence[float] = (1.0,),
 ) -> PackedImages:
     """Pack a folder of images or an HDF5 file of patches.
 
@@ -38,14 +44,19 @@ def open_images(
         cache: A folder to keep the packed images in, used from there as a memory-mapped file;
             empty to keep them in memory.
         track: Wraps the files to show progress.
+        scales: The sizes that every image of a folder is packed in, as shares of its own.
     """
     path = resolve_source(source)
-    pack = _pack_hdf5 if is_patch_file(path) else _pack_folder
+    if is_patch_file(path):
+        require(tuple(scales) == (1.0,), "data.scales", list(scales), "[1.0] for patches")
+        pack = _pack_hdf5
+    else:
+        pack = partial(_pack_folder, scales)
     if not cache:
         memory = io.BytesIO()
         index = pack(path, crop, memory, track)
         return index.images(torch.frombuffer(memory.getbuffer(), dtype=torch.uint8))
-    return _open_cached(path, crop, Path(cache), pack, track)
+    return _open_cached(path, crop, Path(cache), pack, track, scales)
 
 
 def resolve_source(source: str | Path) -> Path:
@@ -88,7 +99,9 @@ class _Index:
             raise TersenseError(f"no image of at least {crop}×{crop} pixels in {path}: {reasons}")
 
 
-def _pack_folder(folder: Path, crop: int, sink: IO[bytes], track: Track) -> _Index:
+def _pack_folder(
+    scales: Sequence[float], folder: Path, crop: int, sink: IO[bytes], track: Track
+) -> _Index:
     """Decode a folder into the sink; what cannot be used is counted, never fatal."""
     files = find_images(folder)
     index = _Index()
@@ -96,22 +109,29 @@ def _pack_folder(folder: Path, crop: int, sink: IO[bytes], track: Track) -> _Ind
     if others:
         index.skipped["not images"] = others
 
-    def decode(path: Path) -> ImageArray | None:
+    def decode(path: Path) -> list[ImageArray]:
         try:
-            return read_gray(path)
+            image = read_gray(path)
         except TersenseError:
-            return None
+            return []
+        return [_scaled(image, scale) for scale in scales]
 
-    for image in track(ahead(decode, files), "reading images", len(files)):
-        if image is None:
+    for images in track(ahead(decode, files), "reading images", len(files)):
+        if not images:
             index.skipped["unreadable"] += 1
-        elif min(image.shape) < crop:
-            index.skipped[f"smaller than {crop} pixels"] += 1
-        else:
-            sink.write(image.tobytes())
-            index.sizes.append(image.shape)
+        for image in images:
+            if min(image.shape) < crop:
+                index.skipped[f"smaller than {crop} pixels"] += 1
+            else:
+                sink.write(image.tobytes())
+                index.sizes.append(image.shape)
     index.require_some(folder, crop)
     return index
+
+
+def _scaled(image: ImageArray, scale: float) -> ImageArray:
+    height, width = (max(1, round(side * scale)) for side in image.shape)
+    return shrink(image, width, height)
 
 
 def _pack_hdf5(path: Path, crop: int, sink: IO[bytes], track: Track) -> _Index:
@@ -128,7 +148,12 @@ def _pack_hdf5(path: Path, crop: int, sink: IO[bytes], track: Track) -> _Index:
 
 
 def _open_cached(
-    path: Path, crop: int, cache: Path, pack: Callable[..., _Index], track: Track
+    path: Path,
+    crop: int,
+    cache: Path,
+    pack: Callable[..., _Index],
+    track: Track,
+    scales: Sequence[float],
 ) -> PackedImages:
     """Use the packed file in the cache folder, after making it if it is missing or outdated.
 
@@ -136,7 +161,7 @@ def _open_cached(
     """
     make_folder(cache)
     pixels_file, index_file = cache / "pixels.u8", cache / "index.safetensors"
-    fingerprint = _fingerprint(path, crop)
+    fingerprint = _fingerprint(path, crop, scales)
     with locked(cache):
         index = _read_index(index_file, pixels_file, fingerprint)
         if index is None:
@@ -173,9 +198,10 @@ def _read_index(index_file: Path, pixels_file: Path, fingerprint: str) -> _Index
         return None
 
 
-def _fingerprint(path: Path, crop: int) -> str:
-    """Return a hash of the names, sizes and dates of the files, and of the crop."""
-    digest = hashlib.sha256(f"{crop}".encode())
+def _fingerprint(path: Path, crop: int, scales: Sequence[float]) -> str:
+    """Return a hash of the names, sizes and dates of the files, of the crop and of the scales."""
+    whole = tuple(scales) == (1.0,)  # as in caches made before there were others
+    digest = hashlib.sha256(f"{crop}{'' if whole else tuple(scales)}".encode())
     for file in find_images(path) if path.is_dir() else [path]:
         stat = file.stat()
         digest.update(f"{file.name}|{stat.st_size}|{stat.st_mtime_ns}".encode())

@@ -61,7 +61,7 @@ def _add_allocation(config: Config, resume: bool, watcher: Watcher) -> Imager:
     """Train what adaptive sensing decides by, for a model that stays as it is otherwise."""
     device, folder = choose_device(config.train.device), RunFolder(config.train.out)
     imager = load(config.train.start, device)
-    images = open_images(config.data.train, config.allocation.crop, config.data.cache).to(device)
+    images = _allocation_images(config).to(device)
     watcher.line(f"{len(images)} images; {imager} stays as it is; on {device}")
 
     def work() -> None:
@@ -79,8 +79,16 @@ def _add_allocation(config: Config, resume: bool, watcher: Watcher) -> Imager:
 
 
 def _allocate(config: Config, imager: Imager, images: PackedImages, watcher: Watcher) -> None:
-    train_allocation(imager, images, config.allocation, config.readout, config.train.seed, watcher)
+    train_allocation(
+        imager, images, config.allocation, config.readout, config.train.seed, watcher,
+        config.data.balanced,
+    )  # fmt: skip
     imager.about = {**imager.about, "allocation": asdict(config.allocation)}
+
+
+def _allocation_images(config: Config) -> PackedImages:
+    data = config.data
+    return open_images(data.train, config.allocation.crop, data.cache, scales=data.scales)
 
 
 class Run:
@@ -124,8 +132,7 @@ class Run:
         write_model(self.folder.model, camera)
         ended = not self.loop.stopped_by and self.state.step == self.loop.total_steps
         if self.config.train.allocation and ended:
-            data, crop = self.config.data, self.config.allocation.crop
-            images = open_images(data.train, crop, data.cache).to(self.state.device)
+            images = _allocation_images(self.config).to(self.state.device)
             _allocate(self.config, camera, images, self.watcher)
             write_model(self.folder.model, camera)
 
