@@ -84,14 +84,15 @@ def test_color_images_are_packed_gray(tmp_path):
 @pytest.mark.parametrize("cached", [False, True])
 def test_images_are_packed_in_every_scale_that_is_large_enough(tmp_path, cached):
     camera = Image.fromarray(skimage_data.camera()[:90, :120])
-    camera.save(tmp_path / "a.png")
+    (tmp_path / "images").mkdir()
+    camera.save(tmp_path / "images" / "a.png")
     cache = tmp_path / "cache" if cached else ""
-    store = open_images(tmp_path, 32, cache, scales=[1.0, 0.5, 0.2])
+    store = open_images(tmp_path / "images", 32, cache, scales=[1.0, 0.5, 0.2])
     whole, half = unpack(store)
     np.testing.assert_array_equal(whole, np.asarray(camera))
     np.testing.assert_array_equal(half, camera.resize((60, 45), Image.Resampling.LANCZOS))
     assert store.skipped == {"smaller than 32 pixels": 1}
-    assert len(open_images(tmp_path, 32, cache)) == 1  # not the cache of other scales
+    assert len(open_images(tmp_path / "images", 32, cache)) == 1  # not the cache of other scales
 
 
 def test_patches_have_one_scale(tmp_path):
