@@ -16,7 +16,7 @@ import tersense
 from tersense.errors import TersenseError
 from tersense.models.files import FORMAT, _pack, _unpack, read_model, write_model
 from tersense.models.imager import Imager
-from tersense.models.zoo import ALIASES, Alias, find_by_patterns, load, names
+from tersense.models.zoo import ALIASES, Alias, find_by_patterns, load, names, share_patterns
 from tersense.reconstruction.mlp import MlpOptions, MlpReconstructor
 from tersense.sensing.geometry import Geometry
 from tersense.sensing.patterns import random_patterns
@@ -157,6 +157,16 @@ def test_a_built_in_model_is_found_by_its_patterns(zoo, make_imager, refused):
     stranger = make_imager(seed=3).patterns.hash
     with refused(stranger[:12]):
         find_by_patterns(stranger, patterns.stride, len(patterns))
+
+
+def test_of_models_that_share_patterns_the_largest_comes_first(zoo, make_imager):
+    imager = make_imager(seed=7)
+    write_model(zoo / "small.safetensors", imager)
+    imager.about["story"] = "long" * 1000
+    write_model(zoo / "tall.safetensors", imager)
+    wanted = imager.patterns.hash, imager.patterns.stride, len(imager.patterns)
+    assert share_patterns(*wanted) == ("tall", "small")
+    assert find_by_patterns(*wanted) == "tall"
 
 
 def test_the_models_that_come_along_can_be_loaded():

@@ -17,8 +17,8 @@ GOLDEN = {
     "block-r10": {"camera": 32.38, "astronaut": 31.07, "coffee": 34.04, "chelsea": 30.28},
     "block-r25": {"camera": 38.03, "astronaut": 35.99, "coffee": 38.49, "chelsea": 33.83},
     "lapped-r25": {"camera": 38.81, "astronaut": 36.42, "coffee": 39.40, "chelsea": 33.90},
-    "large": {"camera": 43.70, "chelsea": 38.32},
-    "flex": {"camera": 43.31, "astronaut": 40.25, "coffee": 42.65, "chelsea": 37.91},
+    "large": {"camera": 44.09, "chelsea": 38.55},
+    "flex": {"camera": 43.61, "astronaut": 40.49, "coffee": 42.86, "chelsea": 38.04},
 }
 
 
@@ -60,11 +60,11 @@ def test_flex_is_told_of_noise():
     gray = data.camera()[20:276, 100:356]
     imager = tersense.load("flex").at_rate(0.25)
     estimate = imager.estimate(imager.sense(gray, noise=150)).clip(0, 255)
-    assert psnr(estimate, gray) == pytest.approx(31.11, abs=0.03)
+    assert psnr(estimate, gray) == pytest.approx(31.15, abs=0.03)
 
 
 @pytest.mark.parametrize(
-    ("mode", "expected"), [("even", 32.10), ("open", 34.49), ("encoder", 35.09), ("closed", 35.31)]
+    ("mode", "expected"), [("even", 32.18), ("open", 34.66), ("encoder", 35.32), ("closed", 35.47)]
 )
 def test_flex_measures_where_it_pays(mode, expected):
     gray = data.camera()[20:276, 100:356]

@@ -7,7 +7,7 @@ import torch
 
 from tersense.errors import TersenseError
 from tersense.models.imager import Imager
-from tersense.models.zoo import find_by_patterns, load
+from tersense.models.zoo import load, share_patterns
 
 _PAGE = "https://github.com/tersense/tersense/blob/main/docs/results.md"
 _SETS = ("Set11", "BSD68", "Set14", "ILSVRCval40", "LabelMe50")
@@ -95,11 +95,14 @@ def _table(head: list[str], rows: dict[str, list[str]]) -> str:
 
 def _built_in_name(imager: Imager) -> str:
     """Return which model of the package this is, by its patterns and weights; or nothing."""
-    patterns = imager.patterns
+    patterns, ours = imager.patterns, imager.reconstructor.state_dict()
     try:
-        known = load(find_by_patterns(patterns.hash, patterns.stride, len(patterns)))
+        candidates = share_patterns(patterns.hash, patterns.stride, len(patterns))
     except TersenseError:
         return ""
-    ours, theirs = (model.reconstructor.state_dict() for model in (imager, known))
-    same = ours.keys() == theirs.keys() and len(patterns) == len(known.patterns)
-    return known.name if same and all(torch.equal(ours[k].cpu(), theirs[k]) for k in ours) else ""
+    for known in map(load, candidates):
+        theirs = known.reconstructor.state_dict()
+        same = ours.keys() == theirs.keys() and len(patterns) == len(known.patterns)
+        if same and all(torch.equal(ours[key].cpu(), theirs[key]) for key in ours):
+            return known.name
+    return ""

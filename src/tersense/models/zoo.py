@@ -92,7 +92,15 @@ def find_file(name_or_path: str | Path) -> Path:
 
 
 def find_by_patterns(phi_hash: str, stride: int, count: int) -> str:
-    """Return the name of the built-in model whose first `count` patterns have the given hash."""
+    """Return the name of the built-in model whose first `count` patterns have the given hash.
+
+    Where several do, as a small and a large network for one camera, it is the largest.
+    """
+    return share_patterns(phi_hash, stride, count)[0]
+
+
+def share_patterns(phi_hash: str, stride: int, count: int) -> tuple[str, ...]:
+    """Return the names of all built-in models with these first patterns, the largest first."""
     return _find_by_hash(phi_hash, stride, count)[0]
 
 
@@ -124,17 +132,22 @@ def patterns_of(model: "str | Path | Imager | None") -> FindPatterns:
 
 
 @cache
-def _find_by_hash(digits: str, stride: int, count: int) -> tuple[str, Patterns]:
-    """Return the built-in model whose first `count` patterns have a hash that begins so."""
+def _find_by_hash(digits: str, stride: int, count: int) -> tuple[tuple[str, ...], Patterns]:
+    """Return the built-in models whose first `count` patterns have a hash that begins so."""
+    found: list[tuple[int, str, Patterns]] = []
     for name in names():
-        with safe_open(WEIGHTS / f"{name}.safetensors", framework="pt") as file:
+        path = WEIGHTS / f"{name}.safetensors"
+        with safe_open(path, framework="pt") as file:
             phi, description = read_phi(file), json.loads(file.metadata()["tersense"])
         if description["stride"] != stride:
             continue
         patterns = Patterns(phi[:count], stride)
         if patterns.hash.startswith(digits):
-            return name, patterns
-    raise TersenseError(
-        f"no built-in model has the patterns {digits[:12]}… of this file; "
-        "name the model that sensed it with -m"
-    )
+            found.append((path.stat().st_size, name, patterns))
+    if not found:
+        raise TersenseError(
+            f"no built-in model has the patterns {digits[:12]}… of this file; "
+            "name the model that sensed it with -m"
+        )
+    found.sort(reverse=True, key=lambda model: model[0])
+    return tuple(name for _, name, _ in found), found[0][2]
