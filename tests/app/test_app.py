@@ -58,7 +58,7 @@ def test_models_that_differ_in_rate_only_are_one_family_and_the_default_comes_fi
         "25 %: block-r25",
     ]
     assert Studio(shelf, tmp_path, 1).rates("lapped", "")[1] == "25 %"
-    for universal in ("flex", "large"):
+    for universal in ("fast", "flex", "large"):
         assert list(shelf[universal]) == ["0.98 %", "3.9 %", "10 %", "25 %", "30 %", "50 %"]
 
 
@@ -76,7 +76,7 @@ def test_a_model_for_any_rate_is_offered_at_the_rates_that_its_windows_allow(
 
 
 def test_every_built_in_family_says_what_it_is_for():
-    shelf = stock_shelf(["lapped-r25", "block-r10", "flex", "large", "paper-r25"])
+    shelf = stock_shelf(["lapped-r25", "block-r10", "flex", "large", "fast", "paper-r25"])
     said = {family: explain(family, rates) for family, rates in shelf.items()}
     assert said == {
         "lapped": "Overlapping windows, best quality. 64×64 pixels, stride 32; "
@@ -86,6 +86,8 @@ def test_every_built_in_family_says_what_it_is_for():
         "flex": "One model for every sampling ratio. 32×32 pixels, stride 32; "
         "51 additions per measurement.",
         "large": "Overlapping windows, every sampling ratio, four times the arithmetic. "
+        "64×64 pixels, stride 32; 204 additions per measurement.",
+        "fast": "Overlapping windows, every sampling ratio, a sixth of the arithmetic. "
         "64×64 pixels, stride 32; 204 additions per measurement.",
         "paper": "The network of the 2017 paper. 32×32 pixels, stride 32; "
         "51 additions per measurement.",

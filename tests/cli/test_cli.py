@@ -205,7 +205,7 @@ def unknown_model(tmp_path):
         *arguments,
         "-m",
         "paper-r99",
-    ], "built in: block-r10, block-r25, flex, lapped-r25, large"
+    ], "built in: block-r10, block-r25, fast, flex, lapped-r25, large"
 
 
 def impossible_rate(tmp_path):
