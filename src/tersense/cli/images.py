@@ -174,7 +174,10 @@ def reconstruct(
     model: Annotated[
         str | None,
         typer.Option(
-            "--model", "-m", metavar="MODEL", help="Default: the built-in with the file's patterns."
+            "--model",
+            "-m",
+            metavar="MODEL",
+            help="Default: the built-in with the file's patterns, the largest of several.",
         ),
     ] = None,
     max_pixels: Annotated[

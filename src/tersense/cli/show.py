@@ -59,7 +59,7 @@ def info(
 ) -> None:
     """Show a model: geometry, rate, non-zeros, additions and storage against dense, weights.
 
-    Of a measurement file it shows the image's size, the readout, and which model sensed it.
+    Of a measurement file it shows the image's size, the readout, and the models with its patterns.
 
     Example: tersense info paper-r25
 

@@ -8,7 +8,7 @@ from tersense.io.deep import DEEPEST
 from tersense.measurements.counts import Counts, count_all
 from tersense.measurements.measurements import Measurements
 from tersense.models.imager import Imager
-from tersense.models.zoo import find_by_patterns
+from tersense.models.zoo import share_patterns
 from tersense.sensing.patterns import Patterns
 
 COST_HEAD = ["per window", "additions", "multiplications", "additions per pixel", "storage"]
@@ -58,7 +58,7 @@ def describe_measurements(path: str | Path) -> dict[str, str]:
     window, color = header.window, _COLORS[header.mode]
     each = "" if header.mode == "L" else " of each channel"
     try:
-        model = find_by_patterns(header.phi, header.stride, header.rows)
+        model = " or ".join(share_patterns(header.phi, header.stride, header.rows))
     except TersenseError:
         model = "none that comes with the package"
     return {
