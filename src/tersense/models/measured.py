@@ -71,18 +71,21 @@ per pixel and Set14 0.257.
 
 def _universal(name: str) -> str:
     """Return what a network that is told counts and errors reaches with them."""
-    adaptive = "; ".join(
-        f"{reached} at {rate:g} (even: {QUALITY[name][rate].split()[0]})"
-        for rate, reached in ADAPTIVE[name].items()
-    )
     readouts = {images: text.split() for images, text in UNIVERSAL[name].items()}
-    return f"""
+    text = f"""
 One network serves every rate, any count of measurements in any window, and readouts with errors,
 which it is told. PSNR in dB at a rate of 0.25, with Gaussian noise of deviation σ (pixel values) on
 every measurement, or with a converter of few bits, each pattern ranged for the image:
 
 {_table(["", *READOUTS], readouts)}
-
+"""
+    if name not in ADAPTIVE:
+        return text
+    adaptive = "; ".join(
+        f"{reached} at {rate:g} (even: {QUALITY[name][rate].split()[0]})"
+        for rate, reached in ADAPTIVE[name].items()
+    )
+    return f"""{text}
 With the same number of measurements, more of them where they pay, in five rounds
 (`tersense sense --adaptive closed --rounds 5`), PSNR in dB on Set11: {adaptive}.
 """
