@@ -93,9 +93,9 @@ class TrainConfig:
         start: A model to begin with: its reconstructor, and its patterns where they fit.
         batch: Crops per step.
         optimizer: adam, or muon (for the reconstructor's weight matrices; see `optim`).
-        loss: squared (summed over a crop, the paper's), charbonnier (a smooth absolute error) or
-            log (its logarithm: low rates of a nested model, with their large errors, count no more
-            than high ones).
+        loss: squared (summed over a crop, the paper's), charbonnier (a smooth absolute error), or
+            the logarithm of the one or the other, log_squared and log: low rates of a nested model,
+            with their large errors, count no more than high ones.
         lr: Learning rate; the same for Adam and Muon.
         lr_patterns: Learning rate of the patterns, where it is another; 0 for the same.
         schedule: steps (see `lr_decay`) or cosine (falls to zero by the last epoch, or by the time
@@ -127,7 +127,7 @@ class TrainConfig:
     start: str = ""
     batch: Annotated[int, at_least(2)] = 5000
     optimizer: Literal["adam", "muon"] = "adam"
-    loss: Literal["squared", "charbonnier", "log"] = "squared"
+    loss: Literal["squared", "charbonnier", "log", "log_squared"] = "squared"
     lr: Annotated[float, above(0)] = 0.01
     lr_patterns: Annotated[float, at_least(0)] = 0.0
     schedule: Literal["steps", "cosine"] = "steps"

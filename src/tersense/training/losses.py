@@ -2,7 +2,8 @@
 
 The paper's loss is the squared one; absolute errors (Charbonnier) suit stronger reconstructors, and
 their logarithm models that learn several rates at once: errors at 1 % are ten times those at 50 %,
-and would decide alone where the network goes.
+and would decide alone where the network goes. The logarithm of squared errors is PSNR itself, which
+a network that has nearly finished may aim at.
 """
 
 import math
@@ -28,6 +29,12 @@ def log_charbonnier(x: Tensor, estimate: Tensor) -> Tensor:
     """Return the mean over crops of the logarithm of their Charbonnier loss."""
     smooth = ((x - estimate).square() + _SMOOTH**2).sqrt()
     return smooth.mean(dim=(-2, -1)).log().mean()
+
+
+def log_squared(x: Tensor, estimate: Tensor) -> Tensor:
+    """Return the mean over crops of log ‖x − x̂‖²/HW: but for a constant, minus their mean PSNR."""
+    squares = (x - estimate).square().mean(dim=(-2, -1))
+    return (squares + _SMOOTH**2).log().mean()
 
 
 def mean_of_logs(missed: Tensor) -> Tensor:
@@ -59,4 +66,5 @@ LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "squared": squared,
     "charbonnier": charbonnier,
     "log": log_charbonnier,
+    "log_squared": log_squared,
 }
