@@ -47,7 +47,6 @@ from tersense.sensing.patterns import Patterns, rows_for_rate
 Counts = NDArray[np.int64]
 
 TILE_PIXELS = 2**20
-_FIRST_SHARE = 0.4  # of the budget, measured evenly
 _FIRST_LOOK = 0.72  # of the first round's rows; how well they predict the others tells most
 _FIRST_RATE = 0.04  # where a quality is asked for, and nothing is known yet
 _LOWEST_PSNR, _HIGHEST_PSNR = 5, 80
@@ -201,10 +200,9 @@ class Capture:
         return allocate(log_errors, levels, self.counts, budget)
 
     def _share(self) -> int:
-        """Return the budget of the next round, beyond what is measured."""
-        for done in range(len(self.history), self.rounds - 1):
-            share = _FIRST_SHARE + (1 - _FIRST_SHARE) * done / (self.rounds - 1)
-            if (budget := int(share * self.budget)) > self.counts.sum():
+        """Return the budget of the next round, what is measured included: all rounds are alike."""
+        for number in range(len(self.history) + 1, self.rounds):
+            if (budget := self.budget * number // self.rounds) > self.counts.sum():
                 return budget
         return self.budget
 
