@@ -31,7 +31,7 @@ COMMANDS = [
     "reconstruct a.tsm -o again.png",
     "reconstruct noisy.tsm -o noisy.png",
     "info a.tsm",
-    "evaluate images -m block-r10 --json scores.json",
+    "evaluate images -m block-r25 --json scores.json",
     "evaluate images -m paper-r25 --stride 16 --json overlapping.json",
     "export verilog -m paper-r25 -o encoder",
     "export c -m paper-r25 -o firmware",

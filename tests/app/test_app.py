@@ -19,7 +19,7 @@ from skimage import data
 
 import tersense.app.studio
 import tersense.app.uploads
-from cameras import adaptive_imager
+from cameras import adaptive_imager, random_camera
 from tersense.app.state import capture, describe_comparison, explain, stock_shelf
 from tersense.app.studio import Studio
 from tersense.app.uploads import read_upload
@@ -50,13 +50,20 @@ def studio(tmp_path, small_imager):
     studio.close()
 
 
-def test_models_that_differ_in_rate_only_are_one_family_and_the_default_comes_first(tmp_path):
+def test_models_that_differ_in_rate_only_are_one_family(tmp_path):
+    files = []
+    for rows in (12, 6):
+        imager = random_camera(rows, 8, 8)
+        imager.name = f"own-r{rows}"
+        files.append(str(tmp_path / f"{rows}.safetensors"))
+        write_model(files[-1], imager)
+    shelf = stock_shelf(files)
+    assert {family: list(rates) for family, rates in shelf.items()} == {"own": ["9.4 %", "19 %"]}
+
+
+def test_the_default_comes_first(tmp_path):
     shelf = stock_shelf()
     assert next(iter(shelf)) == "lapped"
-    assert [f"{rate}: {imager.name}" for rate, imager in shelf["block"].items()] == [
-        "10 %: block-r10",
-        "25 %: block-r25",
-    ]
     assert Studio(shelf, tmp_path, 1).rates("lapped", "")[1] == "25 %"
     for universal in ("fast", "flex", "large"):
         assert list(shelf[universal]) == ["0.98 %", "3.9 %", "10 %", "25 %", "30 %", "50 %"]
@@ -76,7 +83,7 @@ def test_a_model_for_any_rate_is_offered_at_the_rates_that_its_windows_allow(
 
 
 def test_every_built_in_family_says_what_it_is_for():
-    shelf = stock_shelf(["lapped-r25", "block-r10", "flex", "large", "fast", "paper-r25"])
+    shelf = stock_shelf(["lapped-r25", "block-r25", "flex", "large", "fast", "paper-r25"])
     said = {family: explain(family, rates) for family, rates in shelf.items()}
     assert said == {
         "lapped": "Overlapping windows, best quality. 64×64 pixels, stride 32; "
@@ -333,7 +340,7 @@ def address(tmp_path_factory):
         port = free.getsockname()[1]
     deciding = tmp_path_factory.mktemp("model") / "deciding.safetensors"
     write_model(deciding, adaptive_imager())
-    command = [sys.executable, "-m", "tersense", "app", "-m", "block-r25", "-m", "block-r10",
+    command = [sys.executable, "-m", "tersense", "app", "-m", "block-r25", "-m", "flex",
                "-m", "paper-r25", "-m", str(deciding), "--port", str(port),
                "--pixels", "20000"]  # fmt: skip
     home = tmp_path_factory.mktemp("server")
@@ -388,12 +395,14 @@ def test_the_page_in_a_browser(browser, address, tmp_path):
     page.locator("#upload input").set_input_files(photo)
     expect(pixels).to_contain_text("131×97")
     expect(page.locator(".cards")).to_contain_text("block-r25")
+    page.locator("#model input").click()
+    page.get_by_role("option", name="flex").click()
+    expect(page.locator("#model")).to_contain_text("One model for every sampling ratio")
     page.locator("#rate").get_by_text("10 %").click()
-    expect(page.locator(".cards")).to_contain_text("block-r10")
+    expect(page.locator(".cards")).to_contain_text("flex")
     assert page.locator(".figures dd").first.inner_text().endswith("dB")
     page.locator("#bits").get_by_text("4", exact=True).click()
     expect(page.locator(".cards")).to_contain_text("0.71 bits per pixel")
-    expect(page.locator("#model")).to_contain_text("Windows side by side")
 
     handle = page.locator("#again .handle, #again [class*=handle], #again .outer").first
     before = page.locator("#again img").last.evaluate("e => getComputedStyle(e).clipPath")
@@ -519,7 +528,7 @@ def test_a_failed_reconstruction_leaves_nothing_of_the_one_before(
     expect(page.locator(".figures small").first).to_have_text("50×40 pixels", timeout=60_000)
     for upload in list(tmp_path_factory.getbasetemp().glob("server*/**/gone.png")):
         upload.unlink(missing_ok=True)  # pytest has a link to the same folder
-    page.locator("#rate").get_by_text("10 %").click()
+    page.locator("#bits").get_by_text("4", exact=True).click()
     expect(page.get_by_text("upload it again").first).to_be_visible(timeout=60_000)
     expect_nothing_shown(page)
     page.close()

@@ -205,7 +205,7 @@ def unknown_model(tmp_path):
         *arguments,
         "-m",
         "paper-r99",
-    ], "built in: block-r10, block-r25, fast, flex, lapped-r25, large"
+    ], "built in: block-r25, fast, flex, lapped-r25, large"
 
 
 def impossible_rate(tmp_path):
@@ -468,7 +468,7 @@ def test_standard_output_is_refused_everywhere(tmp_path, capsys, monkeypatch):
 def test_model_names_are_completed_without_torch():
     code = (
         "import sys\nfrom tersense.cli.options import complete_model\n"
-        "assert complete_model('block-') == ['block-r10', 'block-r25'], complete_model('block-')\n"
+        "assert complete_model('block-') == ['block-r25'], complete_model('block-')\n"
         "assert 'default' in complete_model('')\nassert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

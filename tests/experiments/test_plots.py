@@ -103,12 +103,12 @@ def test_points_of_a_table_are_drawn_in_order_with_the_papers_beside(tmp_path):
 
 
 def test_models_that_differ_in_rate_only_are_one_curve(tmp_path):
-    for model, rate, psnr in (("block-r25", 0.25, 35.0), ("block-r10", 0.1, 30.0), ("x", 0.3, 1.0)):
+    for model, rate, psnr in (("own-r25", 0.25, 35.0), ("own-r10", 0.1, 30.0), ("x", 0.3, 1.0)):
         result = {"model": model, "data": "Set11", "protocol": "own geometry", "rate": rate,
                   "mean": {"psnr": psnr}}  # fmt: skip
         (tmp_path / f"{model}.json").write_text(json.dumps(result))
-    block, other = read_figures(sorted(tmp_path.glob("*.json")), "rate")
-    assert (block.x, block.y, other.y) == ([0.1, 0.25], [30.0, 35.0], [1.0])
+    own, other = read_figures(sorted(tmp_path.glob("*.json")), "rate")
+    assert (own.x, own.y, other.y) == ([0.1, 0.25], [30.0, 35.0], [1.0])
 
 
 @pytest.mark.parametrize(
@@ -183,8 +183,8 @@ def test_every_plot_command_leaves_an_image(tmp_path, run, capsys):
     commands = {
         "training.png": ["training", run, run],
         "psnr.svg": ["psnr", table, "--against", "density"],
-        "patterns.png": ["patterns", "-m", "block-r10"],
-        "coverage.png": ["coverage", "-m", "block-r10"],
+        "patterns.png": ["patterns", "-m", "block-r25"],
+        "coverage.png": ["coverage", "-m", "block-r25"],
         "readout.png": ["readout", photo, "-m", "paper-r25", "--against", "noise"],
         "strip.png": ["strip", photo, "-m", "paper-r25", "--crop", "10", "5", "50", "40"],
     }
@@ -193,7 +193,7 @@ def test_every_plot_command_leaves_an_image(tmp_path, run, capsys):
         assert main(["plot", *map(str, arguments), "-o", str(out)]) == 0
         assert out.stat().st_size > 1000
         assert str(out) in capsys.readouterr().out
-    m = len(load("block-r10").patterns)
+    m = len(load("block-r25").patterns)
     assert read_image(tmp_path / "patterns.png").shape[0] == -(-m // 16) * (96 + 6) - 6
 
 

@@ -26,7 +26,7 @@ def batch():
 
 
 def test_a_batch_gives_the_numbers_of_the_images(batch):
-    imager = tersense.load("block-r10")
+    imager = tersense.load("block-r25")
     y = imager.measure(batch)
     with torch.inference_mode():
         estimates = imager.reconstruct_batch(y, batch.shape[1:])
@@ -185,7 +185,7 @@ def test_images_are_reconstructed_as_trained_even_in_the_middle_of_a_training(ba
 
 
 def test_a_trained_damping_is_used_at_once():
-    imager = copy.deepcopy(tersense.load("block-r10"))
+    imager = copy.deepcopy(tersense.load("block-r25"))
     y = imager.sense(data.camera()[:64, :64])
     before = imager.estimate(y)
     with torch.no_grad():

@@ -33,7 +33,7 @@ Shelf = dict[str, dict[str, Imager]]
 def stock_shelf(models: Sequence[str] | None = None) -> Shelf:
     """Load the cameras on offer: by family, then by rate (`block` → `25 %`).
 
-    Models that differ in their rate only (`block-r10`, `block-r25`) are one family; a model that
+    Models that differ in their rate only (`own-r10`, `own-r25`) are one family; a model that
     works at any rate is one by itself.
 
     Args:

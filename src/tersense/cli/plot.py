@@ -53,7 +53,7 @@ def plot_figures(
 
     Example: tersense plot psnr runs/reproduce/sparsity.json --against density -o sparsity.png
 
-    Example: tersense plot psnr block-r10.json block-r25.json -o rates.png
+    Example: tersense plot psnr block-r25.json lapped-r25.json -o rates.png
     """
     from tersense.experiments.curves import read_figures
     from tersense.experiments.plots import plot_psnr
@@ -159,7 +159,7 @@ def plot_strip(
 ) -> None:
     """An image beside its reconstructions, with PSNR, and the errors below.
 
-    Example: tersense plot strip photo.jpg -m block-r10 -m block-r25 -o strip.png
+    Example: tersense plot strip photo.jpg -m paper-r25 -m block-r25 -o strip.png
 
     Example: tersense plot strip photo.jpg --crop 200 80 96 96 -o strip.png
     """

@@ -76,7 +76,7 @@ def read_figures(paths: list[Path], against: str) -> list[Curve]:
     """Read PSNR against rate or density from the files of `reproduce` and `evaluate --json`.
 
     Of a table, the overlapping protocol is taken where it was measured, as the paper did. Files of
-    `evaluate` are joined if they differ in the rate of the model only (`block-r10`, `block-r25`).
+    `evaluate` are joined if they differ in the rate of the model only (`own-r10`, `own-r25`).
     Figures that were made in different ways (budget, images, stride) are refused.
 
     Args:

@@ -28,8 +28,10 @@ def require_models(experiments: list[Experiment]) -> None:
 
 def find_patterns(experiment: Experiment, options: Options) -> Patterns:
     """Return the Φ that a classical method is given."""
+    sensing = recipe(experiment, options).sensing
+    rows = rows_for_rate(sensing.rate, sensing.stride)
     if experiment.model:
-        return load(experiment.model).patterns
+        return load(experiment.model).patterns.first(rows)
     if experiment.needs:
         folder = options.folder(experiment.needs)
         if not (folder / "model.safetensors").is_file():
@@ -38,9 +40,8 @@ def find_patterns(experiment: Experiment, options: Options) -> Patterns:
                 "result.json to train it again"
             )
         return load(folder).patterns
-    sensing = recipe(experiment, options).sensing
     density = None if experiment.camera == NOT_SPARSE else sensing.density
-    return random_patterns(rows_for_rate(sensing.rate, sensing.stride), sensing.window, density)
+    return random_patterns(rows, sensing.window, density)
 
 
 def which_matrix(experiment: Experiment, options: Options) -> dict[str, str]:

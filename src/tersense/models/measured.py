@@ -13,7 +13,6 @@ _PAGE = "https://github.com/tersense/tersense/blob/main/docs/results.md"
 _SETS = ("Set11", "BSD68", "Set14", "ILSVRCval40", "LabelMe50")
 # PSNR in dB and SSIM on these sets, by model and rate.
 QUALITY = {
-    "block-r10": {0.1: "30.76 0.8990 28.17 0.7977 29.40 0.8294 29.39 0.8547 27.62 0.8299"},
     "block-r25": {0.25: "35.82 0.9552 32.02 0.9049 34.01 0.9206 34.03 0.9364 31.77 0.9237"},
     "lapped-r25": {0.25: "36.27 0.9561 32.37 0.9065 34.39 0.9211 34.47 0.9370 32.18 0.9247"},
     "flex": {

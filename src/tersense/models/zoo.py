@@ -33,6 +33,7 @@ ALIASES = {
     "lapped-r04": Alias("large", 0.04),
     "lapped-r10": Alias("large", 0.1),
     "lapped-r50": Alias("large", 0.5),
+    "block-r10": Alias("flex", 0.1),
 }
 PRECISIONS = ("float32", "bfloat16", "auto")
 
