@@ -185,7 +185,9 @@ def plot_strip(
     estimates = []
     for imager in map(load, models or names()):
         estimate = imager.reconstruct(imager.sense(original))
-        estimates.append((f"{imager.name}, {psnr(estimate, original):.2f} dB", estimate[part]))
+        at = f" at {100 * imager.rate:.2g} %" if imager.reconstructor.any_rate else ""
+        label = f"{imager.name}{at}, {psnr(estimate, original):.2f} dB"
+        estimates.append((label, estimate[part]))
     write_image(out, draw_strip(original[part], estimates))
     say(out)
 
