@@ -34,6 +34,7 @@ _BEST = (
     (320, 0.09), (400, 0.06), (512, 0.035), (800, 0.015), (1600, 0.01),
 )  # fmt: skip
 _NONZEROS = 51
+_LAPPED = 1.25  # measurements of windows that overlap, for each of windows side by side
 _WIDEST, _NARROWEST = 1600, 1
 FINEST = 100  # quality
 _CHROMA = 0.125  # measurements of a color difference, for each of brightness
@@ -174,7 +175,9 @@ class BitsCamera(ImagerCamera):
         if not self._universal:
             return self.imager.sense(image, readout=readout, depth=depth)
         lowest = self.imager.reconstructor.lowest_rate
-        rate = min(max(rate_for(step), lowest), self.imager.rate)
+        lapped = self.geometry.window > self.geometry.stride
+        rate = rate_for(step) * (_LAPPED if lapped else 1)
+        rate = min(max(rate, lowest), self.imager.rate)
         exact = self.imager.sense(image, depth=depth)
         if image.ndim == 2:
             y = self._sense_gray(rate, mode, image, readout, depth)
