@@ -12,7 +12,7 @@ typedef struct {
 } trust;
 
 static const trust of_encoder = {1, 6}; /* all rows are known */
-static const trust of_open = {3, 3};    /* few are */
+static const trust of_open = {4, 3};    /* few are */
 static const trust of_whole = {4, 2};   /* and a step cannot be taken in part */
 
 /* Shift right and round down; C leaves it open for negative numbers. */
