@@ -53,7 +53,7 @@ def plot_figures(
 
     Example: tersense plot psnr runs/reproduce/sparsity.json --against density -o sparsity.png
 
-    Example: tersense plot psnr block-r25.json lapped-r25.json -o rates.png
+    Example: tersense plot psnr flex-r10.json flex-r25.json -o rates.png
     """
     from tersense.experiments.curves import read_figures
     from tersense.experiments.plots import plot_psnr

@@ -2,8 +2,8 @@
 
 The paper's loss is the squared one; absolute errors (Charbonnier) suit stronger reconstructors, and
 their logarithm models that learn several rates at once: errors at 1 % are ten times those at 50 %,
-and would decide alone where the network goes. The logarithm of squared errors is PSNR itself, which
-a network that has nearly finished may aim at.
+and would decide alone where the network goes. The logarithm of squared errors is PSNR, but
+for a factor and a constant; a network that has nearly finished may aim at it.
 """
 
 import math
