@@ -15,7 +15,6 @@ the predicted error is that low.
 The channels of a color image share one map of counts, by the sum of their predicted errors.
 """
 
-import math
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -185,11 +184,12 @@ class Capture:
             return spread_evenly(self.counts, self.budget, self.camera.rows)
         budget = self._share()
         if self.counts.min() < self._lowest:  # there is nothing to decide by
-            most = self.budget // self.counts.size
-            even = max(budget // self.counts.size, math.ceil(self._lowest / _FIRST_LOOK))
+            even = budget // self.counts.size
             if self.psnr is not None:
-                even = rows_for_rate(_FIRST_RATE, self._stride)
-            return np.maximum(self.counts, max(self._lowest, min(most, even)))
+                even = min(
+                    self.budget // self.counts.size, rows_for_rate(_FIRST_RATE, self._stride)
+                )
+            return np.maximum(self.counts, max(self._lowest, even))
         log_errors, levels = self._predict()
         if self.psnr is not None:
             wanted = from_psnr(self.psnr) / self.camera.normalization.std**2
