@@ -8,9 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from scipy.spatial import ConvexHull
 
 from tersense.errors import TersenseError
 from tersense.reconstruction.allocation import Evidence, allocate, count_levels, spread_evenly
+from tersense.reconstruction.allocation.curves import convex_below
 from tersense.reconstruction.allocation.predictor import (
     PredictorOptions,
     cell_means,
@@ -119,6 +121,22 @@ def test_a_curve_that_is_not_convex_is_taken_as_the_convex_one_below_it():
     curves = np.log(np.stack([late, slow], axis=1))[:, None]
     new = allocate(curves, levels, np.ones((1, 2), int), 17)
     np.testing.assert_array_equal(new, [[16, 1]])
+
+
+def test_the_convex_curve_below_points_is_their_lower_hull():
+    rng = np.random.default_rng(2)
+    points = np.sort(rng.choice(500, (20, 50), replace=True), axis=0)
+    points[:4] = points[4]  # what a window has measured already
+    errors = rng.normal(size=points.shape)
+    errors[:4] = errors[4]
+    points[5:] += np.arange(1, 16)[:, None]  # the others differ
+    below = convex_below(points, errors)
+    for x, y, found in zip(points[4:].T, errors[4:].T, below[4:].T, strict=True):
+        lid = np.array([[x[0], y.max() + 1], [x[-1], y.max() + 1]])
+        hull = ConvexHull(np.concatenate([np.stack([x, y], axis=1), lid]))
+        corners = np.sort([i for i in hull.vertices if i < len(x)])
+        np.testing.assert_allclose(found, np.interp(x, x[corners], y[corners]), atol=1e-9)
+    np.testing.assert_array_equal(below[:4], below[4:5].repeat(4, axis=0))
 
 
 def test_where_next_to_nothing_is_promised_the_budget_is_spent_evenly():

@@ -12,9 +12,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from tersense.sensing.loops import compiled
+
 LEVELS = 13  # points of a predicted curve
 _PIECES = 4  # straight pieces between two of them
-_AT_ONCE = 1024  # windows
 # Predicted, in dB for a whole budget: below stay even, above trust it altogether. The best of many
 # uncertain predictions promises too much: 0.3 to 0.5 dB on images that have nothing to gain.
 _NO_GAIN, _SURE_GAIN = 0.4, 1.2
@@ -111,8 +112,7 @@ def _curves(
     """Return points of convex curves: counts (P, n) from those taken on, and errors (P, n).
 
     Errors follow power laws between the levels. Points below what a window has taken are moved
-    there. The greatest convex curve below the points has the slopes of an isotonic regression,
-    max over j ≤ i of min over k > i of the slope from j to k.
+    there.
     """
     falling = np.minimum.accumulate(log_errors.reshape(len(levels), -1).astype(np.float64), axis=0)
     falling -= falling.max(initial=-np.inf)
@@ -128,18 +128,33 @@ def _curves(
 def convex_below(points: Counts, errors: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the greatest convex curves below points (P, n), some of which may coincide."""
     below = np.empty_like(errors)
-    for some in range(0, errors.shape[1], _AT_ONCE):
-        m, e = points[:, some : some + _AT_ONCE], errors[:, some : some + _AT_ONCE]
-        lengths = m[None] - m[:, None]  # from j (first) to k (second)
-        slopes = np.full(lengths.shape, np.inf)
-        np.divide(e[None] - e[:, None], lengths, out=slopes, where=lengths > 0)
-        to_later = np.minimum.accumulate(slopes[:, ::-1], axis=1)[:, ::-1]  # min over k ≥ second
-        falls = np.zeros_like(e)
-        for i in range(len(m) - 1):
-            slope = to_later[: i + 1, i + 1].max(axis=0)
-            falls[i + 1] = np.where(m[i + 1] > m[i], slope, 0) * (m[i + 1] - m[i])
-        below[:, some : some + _AT_ONCE] = e[:1] + falls.cumsum(axis=0)
+    _draw_below(points, errors, below)
     return below
+
+
+@compiled
+def _draw_below(x: Counts, y: NDArray[np.float64], below: NDArray[np.float64]) -> None:
+    """Keep the corners of each curve, from left to right: none lies above a line of two others."""
+    corners = np.empty(len(x), np.int64)
+    for n in range(x.shape[1]):
+        corners[0], last = 0, 0
+        for i in range(1, len(x)):
+            if x[i, n] == x[corners[last], n]:
+                continue
+            while last > 0:
+                a, b = corners[last - 1], corners[last]
+                width, rise = x[b, n] - x[a, n], y[b, n] - y[a, n]
+                if rise * (x[i, n] - x[a, n]) < (y[i, n] - y[a, n]) * width:
+                    break
+                last -= 1
+            last += 1
+            corners[last] = i
+        for corner in range(last):
+            a, b = corners[corner], corners[corner + 1]
+            slope = (y[b, n] - y[a, n]) / (x[b, n] - x[a, n])
+            for i in range(a, b):
+                below[i, n] = y[a, n] + slope * (x[i, n] - x[a, n])
+        below[corners[last] :, n] = y[corners[last], n]
 
 
 def interpolate(
@@ -174,11 +189,17 @@ def _trust(
 
     `at_stake` is the share of the budget that is being spent.
     """
-    of_best, of_even = (
-        sum(np.interp(count, steps[:, n], errors[:, n]) for n, count in enumerate(some.reshape(-1)))
-        for some in (best, even)
-    )
+    of_best, of_even = (_total_at(some.reshape(-1), steps, errors) for some in (best, even))
     if not (of_even > 0 and of_best > 0):
         return 0.0
     gain = 10 * math.log10(of_even / of_best) / at_stake
     return min(1.0, max(0.0, (gain - _NO_GAIN) / (_SURE_GAIN - _NO_GAIN)))
+
+
+@compiled
+def _total_at(counts: Counts, steps: Counts, errors: NDArray[np.float64]) -> float:
+    """Return the sum of the errors of curves (P, n) at their counts (n,)."""
+    total = 0.0
+    for n, count in enumerate(counts):
+        total += np.interp(count, steps[:, n], errors[:, n])
+    return total
