@@ -33,7 +33,7 @@ from tersense.measurements.rounds import Request
 from tersense.measurements.tsm import PACKED, Header
 from tersense.models.camera import Camera
 from tersense.reconstruction.allocation import Evidence, allocate, spread_evenly
-from tersense.reconstruction.allocation.predictor import pool_features
+from tersense.reconstruction.allocation.predictor import FIRST_LOOK, pool_features
 from tersense.reconstruction.allocation.quality import (
     cell_pixels,
     expected_error,
@@ -47,7 +47,6 @@ from tersense.sensing.patterns import Patterns, rows_for_rate
 Counts = NDArray[np.int64]
 
 TILE_PIXELS = 2**20
-_FIRST_LOOK = 0.72  # of the first round's rows; how well they predict the others tells most
 _FIRST_RATE = 0.04  # where a quality is asked for, and nothing is known yet
 _LOWEST_PSNR, _HIGHEST_PSNR = 5, 80
 
@@ -308,7 +307,7 @@ class Capture:
             assert predictor is not None
             assert whitening is not None
             self._evidence = Evidence(operator, whitening, predictor.levels)
-            part = np.maximum(1, (_FIRST_LOOK * self.history[0]).astype(np.int64))
+            part = np.maximum(1, (FIRST_LOOK * self.history[0]).astype(np.int64))
             self._take_in(self._evidence, part)
         for counts in self.history[self._seen :]:
             self._image = self._take_in(self._evidence, counts)

@@ -22,6 +22,7 @@ from torch import Tensor
 from tersense.models.imager import Imager
 from tersense.reconstruction.allocation import ErrorPredictor, Evidence
 from tersense.reconstruction.allocation.predictor import (
+    FIRST_LOOK,
     PredictorOptions,
     cell_means,
     pool_features,
@@ -176,14 +177,15 @@ def examine(
     grid = y.shape[-2:]
     even = _draw_levels(levels, len(x), x.device)
     evidence = Evidence(imager.operator, _whitening(imager), levels)
+    part = max(1, int(FIRST_LOOK * levels[0]))
+    look(evidence, even.new_full((len(x), *grid), part))  # predicts the rows up to the first level
     so_far, inputs, errors = [], [], []
     for count in even.unbind(1):
         errors.append(look(evidence, count[:, None, None].expand(-1, *grid)))
         so_far.append(copy.copy(evidence))
         inputs.append(evidence.inputs.half())
-    del inputs[0]  # nothing was predicted yet
     for _ in range(_FIRST_ROUNDS):
-        first = int(torch.randint(1, max(2, len(levels) * 3 // 4), ()).clamp(max=len(levels) - 1))
+        first = int(torch.randint(max(1, len(levels) * 3 // 4), ()))
         evidence, error = copy.copy(so_far[first]), errors[first]
         for _ in range(_ROUNDS):
             assert evidence.counts is not None

@@ -27,6 +27,7 @@ from tersense.sensing.gram import convolve_windows
 from tersense.sensing.operator import SensingOperator
 from tersense.sensing.patterns import rows_for_rate
 
+FIRST_LOOK = 0.72  # of the first round's rows; how well they predict the others tells most
 _LEAST = 1e-6  # energy in deviations of the pixels, squared; below, all is the same
 _LEAST_STD = 1e-3  # of an input
 _MAPS = 5  # besides features and groups of rows: counts, surprise, its rows, change, noise
