@@ -74,4 +74,4 @@ def test_an_image_that_comes_back_exactly_is_no_measure_of_a_codec():
 
 def test_unknown_rows_are_told(desk, capsys):
     assert main(["reproduce", "bits", "--test", "photos", "--only", "png"]) == 2
-    assert "rows of bits must be of encoder, open, closed, jpeg" in capsys.readouterr().err
+    assert "rows of bits must be of encoder, refined, open, closed, jpeg" in capsys.readouterr().err

@@ -69,7 +69,21 @@ CODECS = {
         tuple({"quality": q, "subsampling": "4:2:0"} for q in (1, 5, *range(10, 95, 8))),
     ),
 }  # fmt: skip
-OURS: dict[str, BitsMode] = {"encoder": "encoder", "open": "open", "closed": "closed"}
+
+
+class Own(NamedTuple):
+    """How a camera of ours decides on its files."""
+
+    mode: BitsMode
+    refined: int = 0
+
+
+OURS = {
+    "encoder": Own("encoder"),
+    "refined": Own("encoder", refined=8),
+    "open": Own("open"),
+    "closed": Own("closed"),
+}
 
 
 def run_bits(
@@ -169,10 +183,10 @@ def _between(curve: list[Point], bpp: float) -> Point | None:
     return Point(min(bpp, curve[-1].bpp), *map(float, found))
 
 
-def _own_curve(imager: Imager, mode: BitsMode, images: list[ImageArray]) -> list[Point | None]:
+def _own_curve(imager: Imager, own: Own, images: list[ImageArray]) -> list[Point | None]:
     points = []
     for size in SIZES:
-        camera = BitsCamera(imager, size, mode=mode)
+        camera = BitsCamera(imager, size, mode=own.mode, refined=own.refined)
         points.append(_mean([_own_point(camera, image) for image in images]))
     return points
 

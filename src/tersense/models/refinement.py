@@ -81,9 +81,10 @@ def _look(imager: Imager, y: Measurements, wanted: Tensor) -> tuple[float, NDArr
     header, camera = y.header, imager.camera
     readout, size = header.readout.scaled(255 / header.largest_pixel), wanted.shape[-2:]
     values = y.values.reshape(-1, *header.shape[-3:]) * readout.unit
-    sums, counts = torch.from_numpy(values.astype(np.float32)), None
+    sums, counts = torch.from_numpy(values.astype(np.float32)).to(imager.device), None
     if y.counts is not None:
-        counts = torch.from_numpy(np.broadcast_to(y.counts, sums[:, 0].shape).astype(np.int32))
+        of_planes = np.broadcast_to(y.counts, sums[:, 0].shape).astype(np.int32)
+        counts = torch.from_numpy(of_planes).to(imager.device)
     slopes, error = torch.zeros_like(sums), 0.0
     for tile in cut_tiles(
         imager.geometry, (size[0], size[1]), imager.reconstructor.halo, _TILE_PIXELS
@@ -97,4 +98,4 @@ def _look(imager: Imager, y: Measurements, wanted: Tensor) -> tuple[float, NDArr
         off = (planes[inside] - wanted[place].to(planes)).square().sum()
         slopes[windows] += torch.autograd.grad(off, part)[0]
         error += off.item()
-    return error, slopes.numpy()
+    return error, slopes.cpu().numpy()
