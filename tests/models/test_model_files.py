@@ -103,6 +103,47 @@ def test_the_file_holds_two_bits_per_entry_of_phi_and_halves_for_matrices(path):
     assert all(matrix.dtype == torch.float16 for matrix in matrices)
 
 
+def test_a_compact_file_keeps_fully_connected_layers_in_half_the_space(tmp_path):
+    network = MlpReconstructor(Geometry(16, 16), 32, MlpOptions(hidden=(48,)))
+    network.layers[0].weight.data[3] *= 100  # one row does not spoil the others
+    network.layers[0].weight.data[5, 16:] = 0
+    imager = Imager("one", random_patterns(32, 16, 0.1), torch.ones(32), 116.0, 69.0, network)
+    write_model(tmp_path / "plain.safetensors", imager)
+    write_model(tmp_path / "compact.safetensors", imager, compact=True)
+    plain, compact = ((tmp_path / f"{n}.safetensors").stat().st_size for n in ("plain", "compact"))
+    matrices = 32 * 48 + 48 * 256
+    assert 0.8 * matrices < plain - compact < matrices
+    again = read_model(tmp_path / "compact.safetensors").reconstructor
+    for layer in (0, 3):
+        true, found = network.layers[layer].weight, again.layers[layer].weight
+        largest = true.detach().reshape(len(true), -1, 16).abs().amax(dim=2)
+        bound = largest[..., None].expand(-1, -1, 16).flatten(1) * (0.5 / 127 + 1e-3)
+        assert ((true - found).abs() <= bound).all()
+    assert (again.layers[0].weight[5, 16:] == 0).all()
+    for key, value in network.state_dict().items():
+        if value.ndim < 2:
+            assert (again.state_dict()[key] == value).all()
+
+
+@pytest.mark.parametrize("wrong", ["shape", "type", "missing", "infinite"])
+def test_scales_of_a_compact_file_that_do_not_fit_are_refused(tmp_path, refused, wrong):
+    network = MlpReconstructor(Geometry(16, 16), 32, MlpOptions(hidden=(48,)))
+    imager = Imager("one", random_patterns(32, 16, 0.1), torch.ones(32), 116.0, 69.0, network)
+    path = tmp_path / "compact.safetensors"
+    write_model(path, imager, compact=True)
+    description, tensors = take_apart(path)
+    assert description["format"] == FORMAT
+    key = "reconstructor.layers.0.weight.scale"
+    scale = tensors.pop(key)
+    if wrong == "infinite":
+        scale[0, 0] = torch.inf
+    if wrong != "missing":
+        tensors[key] = {"shape": scale[:, :1].clone(), "type": scale.float()}.get(wrong, scale)
+    put_together(path, description, tensors)
+    with refused("weight" if wrong in ("missing", "infinite") else "scale must be F16"):
+        read_model(path)
+
+
 def test_writing_into_a_missing_folder_is_refused(tmp_path, refused, small_imager):
     with refused(tmp_path / "missing"):
         write_model(tmp_path / "missing" / "a.safetensors", small_imager)

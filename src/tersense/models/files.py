@@ -1,14 +1,15 @@
 """Model files.
 
 A model file is a safetensors file: Φ (`phi`), α (`alpha`), the weights of the reconstructor
-(`reconstructor.…`, matrices as float16), where adaptive sensing was trained those of the predictor
-(`allocation.…`) and of the integer decision (`decision.…`), and one metadata entry `tersense`, a
-JSON object with the geometry, the normalization, the reconstructor's name and options, those of the
-predictor, and where the model comes from. Nothing in it names code or paths.
+(`reconstructor.…`, matrices as float16; in a *compact* file those of fully connected layers as
+bytes, with a scale `….scale` for every 16 of a row), where adaptive sensing was trained those of
+the predictor (`allocation.…`) and of the integer decision (`decision.…`), and one metadata entry
+`tersense`, a JSON object with the geometry, the normalization, the reconstructor's name and
+options, those of the predictor, and where the model comes from. Nothing in it names code or paths.
 
 Φ takes two bits per entry, (m, B, ⌈B/4⌉) bytes: four entries of a line per byte, the first in the
 lowest bits, two's complement; the last byte of a line is filled up with zeros. In format 1 it is
-(m, B, B) int8.
+(m, B, B) int8. Format 3 is a compact file of format 2.
 """
 
 import json
@@ -35,19 +36,31 @@ from tersense.reconstruction.base import build_reconstructor
 from tersense.sensing.geometry import Geometry
 from tersense.sensing.patterns import MAX_ENTRIES, Patterns
 
-FORMAT = 2
+FORMAT, _NOT_COMPACT = 3, 2
 _ENTRIES = 4  # of Φ in a byte
+_SHARING = 16  # weights with one scale
+_LARGEST_CODE = 127
 _WEIGHTS, _ALLOCATION, _DECISION = "reconstructor.", "allocation.", "decision."
 
 
-def write_model(path: str | Path, imager: Imager) -> None:
-    """Write a model file, whole or not at all."""
+def write_model(path: str | Path, imager: Imager, compact: bool = False) -> None:
+    """Write a model file, whole or not at all.
+
+    Args:
+        path: Where to.
+        imager: The model.
+        compact: Store fully connected layers in half the space. Their weights change by at most
+            1/254 of the largest of sixteen; programs before format 3 cannot read it.
+    """
     weights = imager.reconstructor.state_dict()
     tensors = {_WEIGHTS + key: _to_half(value) for key, value in weights.items()}
+    for key, value in weights.items() if compact else ():
+        if value.ndim == 2 and value.shape[1] % _SHARING == 0:
+            tensors[_WEIGHTS + key], tensors[_scale_of(_WEIGHTS + key)] = _to_bytes(value)
     tensors["phi"] = torch.from_numpy(_pack(imager.phi))
     tensors["alpha"] = imager.operator.alpha
     description = {
-        "format": FORMAT,
+        "format": FORMAT if compact else _NOT_COMPACT,
         "name": imager.name,
         "stride": imager.patterns.stride,
         "mean": imager.mean,
@@ -192,12 +205,16 @@ def _take_weights(parts: dict[str, nn.Module], file: Any) -> None:
     """Give parts on the meta device their weights, if they are exactly the right ones."""
     expected = {start + key: wanted for start, part in parts.items()
                 for key, wanted in part.state_dict().items()}  # fmt: skip
-    if set(file.keys()) != {"phi", "alpha", *expected}:
+    coded = {key for key, wanted in expected.items()
+             if wanted.is_floating_point() and _scale_of(key) in file.keys()}  # noqa: SIM118  # fmt: skip
+    if set(file.keys()) != {"phi", "alpha", *expected, *map(_scale_of, coded)}:
         raise TersenseError("the weights are not those of the named reconstructor")
     weights = {}
     for key, wanted in expected.items():
         shape = tuple(file.get_slice(key).get_shape())
         found = file.get_tensor(key) if shape == wanted.shape else None
+        if found is not None and key in coded:
+            found = _from_bytes(found, file, _scale_of(key))
         if found is None or found.is_floating_point() != wanted.is_floating_point():
             raise TersenseError(
                 f"weight {key.removeprefix(_WEIGHTS)} must be {wanted.dtype} of shape "
@@ -211,6 +228,30 @@ def _take_weights(parts: dict[str, nn.Module], file: Any) -> None:
     for start, part in parts.items():
         own = {k.removeprefix(start): v for k, v in weights.items() if k.startswith(start)}
         part.load_state_dict(own, assign=True)
+
+
+def _scale_of(key: str) -> str:
+    return f"{key}.scale"
+
+
+def _to_bytes(weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Return whole numbers (r, c) int8 and what they count, (r, c/16) float16."""
+    shared = weights.detach().float().view(len(weights), -1, _SHARING)
+    scale = (shared.abs().amax(dim=2) / _LARGEST_CODE).half()
+    codes = shared / scale.float().clamp(min=torch.finfo(torch.half).tiny)[..., None]
+    return codes.round().clamp(-_LARGEST_CODE, _LARGEST_CODE).flatten(1).to(torch.int8), scale
+
+
+def _from_bytes(codes: Tensor, file: Any, key: str) -> Tensor:
+    """Return the weights of a compact file, given where their scales are."""
+    stored = file.get_slice(key)
+    shape, kind = tuple(stored.get_shape()), stored.get_dtype()
+    wanted = (len(codes), codes.shape[-1] // _SHARING)
+    if codes.dtype != torch.int8 or shape != wanted or kind != "F16":
+        raise TersenseError(f"{key} must be F16 of shape {wanted}, got {kind} of {shape}")
+    scale: Tensor = file.get_tensor(key).float()
+    weights: Tensor = codes.view(*wanted, _SHARING) * scale[..., None]
+    return weights.flatten(1)
 
 
 def _to_half(value: Tensor) -> Tensor:
