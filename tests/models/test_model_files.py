@@ -103,7 +103,7 @@ def test_the_file_holds_two_bits_per_entry_of_phi_and_halves_for_matrices(path):
     assert all(matrix.dtype == torch.float16 for matrix in matrices)
 
 
-def test_a_compact_file_keeps_fully_connected_layers_in_half_the_space(tmp_path):
+def test_a_compact_file_keeps_fully_connected_layers_in_less_space(tmp_path):
     network = MlpReconstructor(Geometry(16, 16), 32, MlpOptions(hidden=(48,)))
     network.layers[0].weight.data[3] *= 100  # one row does not spoil the others
     network.layers[0].weight.data[5, 16:] = 0
@@ -112,12 +112,12 @@ def test_a_compact_file_keeps_fully_connected_layers_in_half_the_space(tmp_path)
     write_model(tmp_path / "compact.safetensors", imager, compact=True)
     plain, compact = ((tmp_path / f"{n}.safetensors").stat().st_size for n in ("plain", "compact"))
     matrices = 32 * 48 + 48 * 256
-    assert 0.8 * matrices < plain - compact < matrices
+    assert 0.6 * matrices < plain - compact < 0.75 * matrices
     again = read_model(tmp_path / "compact.safetensors").reconstructor
     for layer in (0, 3):
         true, found = network.layers[layer].weight, again.layers[layer].weight
-        largest = true.detach().reshape(len(true), -1, 16).abs().amax(dim=2)
-        bound = largest[..., None].expand(-1, -1, 16).flatten(1) * (0.5 / 127 + 1e-3)
+        largest = true.detach().reshape(len(true), -1, 8).abs().amax(dim=2)
+        bound = largest[..., None].expand(-1, -1, 8).flatten(1) * (0.5 / 127 + 1e-3)
         assert ((true - found).abs() <= bound).all()
     assert (again.layers[0].weight[5, 16:] == 0).all()
     for key, value in network.state_dict().items():

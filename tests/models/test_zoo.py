@@ -13,11 +13,11 @@ from tersense.models.zoo import WEIGHTS, names
 
 # PSNR of the shipped file on 256×256 pixels of images of scikit-image.
 GOLDEN = {
-    "paper-r25": {"camera": 30.58, "astronaut": 29.49, "coffee": 31.72, "chelsea": 31.31},
+    "paper-r25": {"camera": 30.57, "astronaut": 29.48, "coffee": 31.71, "chelsea": 31.30},
     "block-r25": {"camera": 38.03, "astronaut": 35.99, "coffee": 38.49, "chelsea": 33.83},
     "lapped-r25": {"camera": 38.81, "astronaut": 36.42, "coffee": 39.40, "chelsea": 33.90},
     "large": {"camera": 44.18, "chelsea": 38.57},
-    "flex": {"camera": 43.65, "astronaut": 40.53, "coffee": 42.94, "chelsea": 38.11},
+    "flex": {"camera": 43.66, "astronaut": 40.57, "coffee": 43.00, "chelsea": 38.08},
     "fast": {"camera": 42.94, "astronaut": 40.00, "coffee": 42.30, "chelsea": 38.10},
 }
 
@@ -60,11 +60,11 @@ def test_flex_is_told_of_noise():
     gray = data.camera()[20:276, 100:356]
     imager = tersense.load("flex").at_rate(0.25)
     estimate = imager.estimate(imager.sense(gray, noise=150)).clip(0, 255)
-    assert psnr(estimate, gray) == pytest.approx(31.18, abs=0.03)
+    assert psnr(estimate, gray) == pytest.approx(31.13, abs=0.03)
 
 
 @pytest.mark.parametrize(
-    ("mode", "expected"), [("even", 32.23), ("open", 34.67), ("encoder", 35.41), ("closed", 35.54)]
+    ("mode", "expected"), [("even", 32.17), ("open", 34.66), ("encoder", 35.33), ("closed", 35.58)]
 )
 def test_flex_measures_where_it_pays(mode, expected):
     gray = data.camera()[20:276, 100:356]
@@ -78,4 +78,4 @@ def test_files_are_small_enough_to_ship():
     assert all(
         size <= 8 * 2**20 for name, size in sizes.items() if name not in ("large", "paper-r25")
     )
-    assert sum(sizes.values()) <= 44 * 2**20
+    assert sum(sizes.values()) <= 40 * 2**20

@@ -2,7 +2,7 @@
 
 A model file is a safetensors file: Φ (`phi`), α (`alpha`), the weights of the reconstructor
 (`reconstructor.…`, matrices as float16; in a *compact* file those of fully connected layers as
-bytes, with a scale `….scale` for every 16 of a row), where adaptive sensing was trained those of
+bytes, with a scale `….scale` for every 8 of a row), where adaptive sensing was trained those of
 the predictor (`allocation.…`) and of the integer decision (`decision.…`), and one metadata entry
 `tersense`, a JSON object with the geometry, the normalization, the reconstructor's name and
 options, those of the predictor, and where the model comes from. Nothing in it names code or paths.
@@ -38,7 +38,7 @@ from tersense.sensing.patterns import MAX_ENTRIES, Patterns
 
 FORMAT, _NOT_COMPACT = 3, 2
 _ENTRIES = 4  # of Φ in a byte
-_SHARING = 16  # weights with one scale
+_SHARING = 8  # weights with one scale
 _LARGEST_CODE = 127
 _WEIGHTS, _ALLOCATION, _DECISION = "reconstructor.", "allocation.", "decision."
 
@@ -49,8 +49,8 @@ def write_model(path: str | Path, imager: Imager, compact: bool = False) -> None
     Args:
         path: Where to.
         imager: The model.
-        compact: Store fully connected layers in half the space. Their weights change by at most
-            1/254 of the largest of sixteen; programs before format 3 cannot read it.
+        compact: Store fully connected layers in five eighths of the space. Their weights change by
+            at most 1/254 of the largest of eight; programs before format 3 cannot read it.
     """
     weights = imager.reconstructor.state_dict()
     tensors = {_WEIGHTS + key: _to_half(value) for key, value in weights.items()}

@@ -3,7 +3,7 @@
 
 const HIDDEN_SHIFT = 6;
 const PREDICTION_SHIFT = 7;
-const [ENCODER_TRUST, OPEN_TRUST, WHOLE_TRUST] = [[1, 6], [4, 3], [4, 2]]; // see temper
+const [ENCODER_TRUST, OPEN_TRUST, WHOLE_TRUST] = [[1, 6], [2, 4], [3, 3]]; // see temper
 const SCORE_BITS = 12;
 const [LOWEST, HIGHEST] = [-(2 ** (SCORE_BITS - 1)), 2 ** (SCORE_BITS - 1) - 2];
 const TAKEN = HIGHEST + 1; // instead of a score: the step is measured already

@@ -12,8 +12,8 @@ typedef struct {
 } trust;
 
 static const trust of_encoder = {1, 6}; /* all rows are known */
-static const trust of_open = {4, 3};    /* few are */
-static const trust of_whole = {4, 2};   /* and a step cannot be taken in part */
+static const trust of_open = {2, 4};    /* few are */
+static const trust of_whole = {3, 3};   /* and a step cannot be taken in part */
 
 /* Shift right and round down; C leaves it open for negative numbers. */
 static tersense_sum shift_down(tersense_sum value, unsigned by)
