@@ -50,17 +50,18 @@ def write_model(path: str | Path, imager: Imager, compact: bool = False) -> None
         path: Where to.
         imager: The model.
         compact: Store fully connected layers in five eighths of the space. Their weights change by
-            at most 1/254 of the largest of eight; programs before format 3 cannot read it.
+            at most 1/254 of the largest of eight, or 0.00003 if that is more; programs before
+            format 3 cannot read it.
     """
     weights = imager.reconstructor.state_dict()
     tensors = {_WEIGHTS + key: _to_half(value) for key, value in weights.items()}
-    for key, value in weights.items() if compact else ():
-        if value.ndim == 2 and value.shape[1] % _SHARING == 0:
-            tensors[_WEIGHTS + key], tensors[_scale_of(_WEIGHTS + key)] = _to_bytes(value)
+    coded = [key for key, value in weights.items() if compact and _can_be_bytes(value)]
+    for key in coded:
+        tensors[_WEIGHTS + key], tensors[_scale_of(_WEIGHTS + key)] = _to_bytes(weights[key])
     tensors["phi"] = torch.from_numpy(_pack(imager.phi))
     tensors["alpha"] = imager.operator.alpha
     description = {
-        "format": FORMAT if compact else _NOT_COMPACT,
+        "format": FORMAT if coded else _NOT_COMPACT,
         "name": imager.name,
         "stride": imager.patterns.stride,
         "mean": imager.mean,
@@ -205,9 +206,9 @@ def _take_weights(parts: dict[str, nn.Module], file: Any) -> None:
     """Give parts on the meta device their weights, if they are exactly the right ones."""
     expected = {start + key: wanted for start, part in parts.items()
                 for key, wanted in part.state_dict().items()}  # fmt: skip
-    coded = {key for key, wanted in expected.items()
-             if wanted.is_floating_point() and _scale_of(key) in file.keys()}  # noqa: SIM118  # fmt: skip
-    if set(file.keys()) != {"phi", "alpha", *expected, *map(_scale_of, coded)}:
+    there = set(file.keys())
+    coded = {k for k, wanted in expected.items() if _can_be_bytes(wanted) and _scale_of(k) in there}
+    if there != {"phi", "alpha", *expected, *map(_scale_of, coded)}:
         raise TersenseError("the weights are not those of the named reconstructor")
     weights = {}
     for key, wanted in expected.items():
@@ -234,20 +235,29 @@ def _scale_of(key: str) -> str:
     return f"{key}.scale"
 
 
+def _can_be_bytes(weights: Tensor) -> bool:
+    """Return whether these are the weights of a fully connected layer, whole groups of them."""
+    columns = weights.shape[1] if weights.ndim == 2 else 0
+    return weights.is_floating_point() and columns > 0 and columns % _SHARING == 0
+
+
 def _to_bytes(weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Return whole numbers (r, c) int8 and what they count, (r, c/16) float16."""
-    shared = weights.detach().float().view(len(weights), -1, _SHARING)
-    scale = (shared.abs().amax(dim=2) / _LARGEST_CODE).half()
-    codes = shared / scale.float().clamp(min=torch.finfo(torch.half).tiny)[..., None]
-    return codes.round().clamp(-_LARGEST_CODE, _LARGEST_CODE).flatten(1).to(torch.int8), scale
+    """Return whole numbers (r, c) int8 and what one of them is worth, (r, c/8) float16."""
+    shared = weights.detach().float().reshape(len(weights), -1, _SHARING)
+    least = torch.finfo(torch.half).tiny  # smaller scales would lose digits
+    scale = (shared.abs().amax(dim=2) / _LARGEST_CODE).clamp(min=least).half()
+    codes = (shared / scale.float()[..., None]).round().clamp(-_LARGEST_CODE, _LARGEST_CODE)
+    return codes.flatten(1).to(torch.int8), scale
 
 
 def _from_bytes(codes: Tensor, file: Any, key: str) -> Tensor:
     """Return the weights of a compact file, given where their scales are."""
     stored = file.get_slice(key)
     shape, kind = tuple(stored.get_shape()), stored.get_dtype()
-    wanted = (len(codes), codes.shape[-1] // _SHARING)
-    if codes.dtype != torch.int8 or shape != wanted or kind != "F16":
+    wanted = (len(codes), codes.shape[1] // _SHARING)
+    if codes.dtype != torch.int8:
+        raise TersenseError(f"{key} must stand beside bytes, got {codes.dtype}")
+    if shape != wanted or kind != "F16":
         raise TersenseError(f"{key} must be F16 of shape {wanted}, got {kind} of {shape}")
     scale: Tensor = file.get_tensor(key).float()
     weights: Tensor = codes.view(*wanted, _SHARING) * scale[..., None]
