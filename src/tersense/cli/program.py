@@ -1,12 +1,9 @@
 """The command line: `tersense COMMAND`."""
 
-import contextlib
 import io
 import os
-import signal
 import sys
 import warnings
-from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -23,6 +20,7 @@ from tersense.cli.show import demo, info, models, serve
 from tersense.cli.training import reproduce, train
 from tersense.errors import AlreadyToldError, TersenseWarning
 from tersense.runtime.device import keep_freed_memory
+from tersense.runtime.signals import ending_in_good_order
 
 # Modules that import torch are imported inside the commands, so that --help answers at once.
 
@@ -90,7 +88,7 @@ def main(arguments: list[str] | None = None) -> int:
     if "" in (sys.argv[1:] if arguments is None else arguments):
         return _fail("an argument is empty; if it came from a variable, the variable is not set")
     try:
-        with warnings.catch_warnings(), _ending_in_good_order():
+        with warnings.catch_warnings(), ending_in_good_order():
             warnings.simplefilter("always", TersenseWarning)
             warnings.showwarning = _show_warning
             return app(args=arguments, prog_name="tersense", standalone_mode=False) or 0
@@ -99,7 +97,7 @@ def main(arguments: list[str] | None = None) -> int:
         return _fail(message) if message else 2  # without a command, the help has been shown
     except AlreadyToldError:
         return 2
-    except SystemExit as stop:  # of a signal (see below), or typer's when nobody reads our output
+    except SystemExit as stop:  # of a signal, or typer's when nobody reads our output
         code = int(stop.code or 0)
         return _fail("interrupted", code) if code > 128 else code
     except (typer.Abort, KeyboardInterrupt):
@@ -111,25 +109,6 @@ def main(arguments: list[str] | None = None) -> int:
         if os.environ.get("TERSENSE_DEBUG"):
             raise
         return _fail(str(error) or type(error).__name__)
-
-
-@contextlib.contextmanager
-def _ending_in_good_order() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end a command as Ctrl-C does: it removes what is half-written."""
-
-    def stop(number: int, frame: object) -> None:
-        raise SystemExit(128 + number)  # typer would take a KeyboardInterrupt for Ctrl-C
-
-    before = {}
-    with contextlib.suppress(ValueError):  # only the main thread may set handlers
-        for number in (signal.SIGTERM, getattr(signal, "SIGHUP", None)):
-            if number and signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP
-                before[number] = signal.signal(number, stop)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _show_warning(

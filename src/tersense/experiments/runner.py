@@ -9,7 +9,6 @@ import json
 import multiprocessing
 import os
 import signal
-import sys
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
@@ -44,6 +43,7 @@ from tersense.models.imager import Imager
 from tersense.reconstruction.classical import NAMES
 from tersense.runtime.device import choose_device
 from tersense.runtime.progress import Quiet
+from tersense.runtime.signals import leave
 from tersense.training.config import Config
 from tersense.training.packing import open_images, resolve_source
 from tersense.training.run import open_run
@@ -106,7 +106,7 @@ def _run_missing(experiments: list[Experiment], options: Options, say: Any) -> N
 
 def _end_in_good_order() -> None:
     """Let SIGTERM end what a process does between two training runs, which have handlers too."""
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    signal.signal(signal.SIGTERM, leave)
 
 
 def _run_in_worker(experiment: Experiment, options: Options) -> dict[str, Any]:
