@@ -37,7 +37,7 @@ from tersense.sensing.patterns import Patterns
 # Every value and image of a result.
 SHOWN = (
     "#figures dd, #cards dd, #again img, #wrong img, #patterns img, #measured img, "
-    "#even img, #adaptive img, #counts img, #worth dd"
+    "#uniform img, #adaptive img, #counts img, #worth dd"
 )
 
 
@@ -285,13 +285,13 @@ def test_a_model_that_decides_is_compared_with_itself_at_as_many_measurements(
         tmp_path / "photo.png", "adaptive", "25 %", "exact", "10", 2
     )
     assert compared.rounds == 2
-    assert compared.adaptive.taken == done.measurements.taken == compared.even.taken
+    assert compared.adaptive.taken == done.measurements.taken == compared.uniform.taken
     assert compared.adaptive.header.readout.noise == 10
     np.testing.assert_array_equal(read_image(files["adaptive"]), compared.adaptive_image)
     assert read_image(files["counts"]).shape == (40, 50, 3)
     worth = describe_comparison(compared)
-    assert list(worth) == ["Even", "2 rounds", "Gain"]
-    assert worth["Even"] == (done.quality["PSNR"][0], "16 in every window")
+    assert list(worth) == ["Uniform", "2 rounds", "Gain"]
+    assert worth["Uniform"] == (done.quality["PSNR"][0], "16 in every window")
     assert worth["Gain"][1] == f"both of {done.measurements.taken:,} measurements"
 
 
@@ -311,7 +311,7 @@ def test_rounds_are_few(deciding_studio, tmp_path, wrong):
 
 
 def test_rounds_end_with_the_time_limit(deciding_studio, tmp_path, monkeypatch):
-    """The even image is there in time; the first look of the second round is too late."""
+    """The uniform image is there in time; the first look of the second round is too late."""
     write_image(tmp_path / "photo.png", data.astronaut()[:40, :50])
     add = Capture.add
 
@@ -444,18 +444,18 @@ def test_even_and_adaptive_are_seen_side_by_side(browser, address):
     page.goto(address)
     expect(page.locator("#tsm")).to_be_enabled()
     page.get_by_role("tab", name="Adaptive").click()
-    expect(page.locator("#unable")).to_be_visible()  # block-r25 measures evenly
+    expect(page.locator("#unable")).to_be_visible()  # block-r25 measures uniformly
     expect(page.locator("#rounds")).to_be_hidden()
 
     page.locator("#model input").click()
     page.get_by_role("option", name="adaptive").click()
-    expect(page.locator("#worth dt")).to_have_text(["Even", "3 rounds", "Gain"])
+    expect(page.locator("#worth dt")).to_have_text(["Uniform", "3 rounds", "Gain"])
     expect(page.locator("#unable")).to_be_hidden()
-    for image in ("#even img", "#adaptive img", "#counts img"):
+    for image in ("#uniform img", "#adaptive img", "#counts img"):
         expect(page.locator(image)).to_be_in_viewport(ratio=1)
     expect(page.locator("#worth li")).to_have_count(5)
     page.locator("#rounds input[type=range]").press("ArrowLeft")
-    expect(page.locator("#worth dt")).to_have_text(["Even", "2 rounds", "Gain"])
+    expect(page.locator("#worth dt")).to_have_text(["Uniform", "2 rounds", "Gain"])
 
     page.locator("#model input").click()
     page.get_by_role("option", name="paper").click()
@@ -480,7 +480,7 @@ def test_the_latest_wish_is_answered_however_fast_they_come(browser, address):
         for key in ("Home", *["ArrowRight"] * (rounds - 2)):
             slider.press(key)
             page.locator("#samples button").nth(sample).click()
-        expect(page.locator("#worth dt")).to_have_text(["Even", f"{rounds} rounds", "Gain"])
+        expect(page.locator("#worth dt")).to_have_text(["Uniform", f"{rounds} rounds", "Gain"])
         expect(page.locator("#tsm")).to_be_enabled()
     page.close()
 

@@ -53,7 +53,7 @@ def test_maps_rounds_and_quality_can_be_chosen(desk, capsys):
     assert read("y.tsm", "model.safetensors").counts.mean() < 8
 
 
-@pytest.mark.parametrize("mode", ["closed", "open", "encoder", "change", "oracle", "even"])
+@pytest.mark.parametrize("mode", ["closed", "open", "encoder", "change", "oracle", "uniform"])
 def test_evaluate_counts_measurements_and_tells_predictions(desk, capsys, mode):
     words = ["evaluate", "gray.png", "-m", "model.safetensors", "--adaptive", mode]
     assert main([*words, "--rate", "0.2", "--json", "r.json"]) == 0
@@ -98,6 +98,6 @@ def test_mistakes_get_one_line(desk, capsys, arguments, said):
 
 
 def test_the_paper_s_protocol_is_not_adaptive(desk, capsys):
-    words = ["evaluate", "gray.png", "-m", "model.safetensors", "--adaptive", "even"]
+    words = ["evaluate", "gray.png", "-m", "model.safetensors", "--adaptive", "uniform"]
     assert main([*words, "--rate", "0.2", "--stride", "4"]) == 2
     assert "leave it out with --adaptive" in capsys.readouterr().err

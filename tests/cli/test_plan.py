@@ -94,8 +94,8 @@ def test_rounds_of_frames_and_readings_are_the_capture_of_python(tmp_path, model
 
 def test_a_measurement_file_is_a_beginning_and_values_may_be_measurements(tmp_path, model, capsys):
     imager = read_model(model)
-    imager.at_rate(0.1).sense(IMAGE).save(tmp_path / "even.tsm")
-    run(tmp_path / "even.tsm", "-m", model, "--psnr", 60, "--rate", 0.3, "-o", tmp_path / "0")
+    imager.at_rate(0.1).sense(IMAGE).save(tmp_path / "uniform.tsm")
+    run(tmp_path / "uniform.tsm", "-m", model, "--psnr", 60, "--rate", 0.3, "-o", tmp_path / "0")
     assert "predicted PSNR" in capsys.readouterr().out
     asked = read_csv(tmp_path / "0/measurements.csv")
     y = imager.sense(IMAGE).values

@@ -37,14 +37,14 @@ def test_every_way_is_measured_and_the_worst_image_told(desk, capsys):
     assert [row["rate"] for row in result["rows"]] == [0.1, 0.2]
     row = result["rows"][1]
     assert list(row["ways"]) == [way.name for way in adaptive.WAYS]
-    even = np.array([image["psnr"] for image in row["ways"]["even"]["images"]])
-    assert len(even) == 2
+    uniform = np.array([image["psnr"] for image in row["ways"]["uniform"]["images"]])
+    assert len(uniform) == 2
     for name, figures in row["ways"].items():
         psnr = np.array([image["psnr"] for image in figures["images"]])
-        assert figures["worst"] == pytest.approx((psnr - even).min())
+        assert figures["worst"] == pytest.approx((psnr - uniform).min())
         assert figures["measurements_per_pixel"] == pytest.approx(12 * 36 / 48**2)
         shown = f"{psnr.mean():.2f}"
-        assert (shown if name == "even" else f"{shown} ({figures['worst']:+.2f})") in text
+        assert (shown if name == "uniform" else f"{shown} ({figures['worst']:+.2f})") in text
     camera = AdaptiveCamera(read_model("good.safetensors"), 0.2, "closed", 5)
     score = score_image(camera, "a", data.camera()[100:148, 100:148])
     assert row["ways"]["closed-5"]["images"][0]["psnr"] == pytest.approx(score.psnr, abs=1e-3)
@@ -54,8 +54,8 @@ def test_chosen_ways_are_measured_on_whole_images(desk):
     words = ["reproduce", "adaptive", "--test", "pictures", "-m", "plain.safetensors", "-o", "o"]
     assert main([*words, "--only", "closed-2"]) == 0
     result = json.loads((desk / "o/adaptive.json").read_text())
-    assert list(result["rows"][0]["ways"]) == ["even", "closed-2"]
-    assert len(result["rows"][0]["ways"]["even"]["images"]) == 3
+    assert list(result["rows"][0]["ways"]) == ["uniform", "closed-2"]
+    assert len(result["rows"][0]["ways"]["uniform"]["images"]) == 3
     assert "A quick run" not in (desk / "o/adaptive.md").read_text()
 
 

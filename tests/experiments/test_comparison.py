@@ -1,4 +1,4 @@
-"""Even and adaptive sensing of one image, and the picture of where the measurements went."""
+"""Uniform and adaptive sensing of one image, and the picture of where the measurements went."""
 
 import numpy as np
 import pytest
@@ -28,10 +28,12 @@ def imager():
 @pytest.mark.parametrize("image", [GRAY, COLOR], ids=["gray", "color"])
 def test_both_take_the_same_number_of_measurements(imager, image):
     compared = compare_sensing(imager, image, 0.2, rounds=3)
-    assert compared.even.taken == compared.adaptive.taken
+    assert compared.uniform.taken == compared.adaptive.taken
     counts = counts_of(compared.adaptive)
     assert counts.min() < counts.max()
-    assert counts_of(compared.even).min() == counts_of(compared.even).max() == 12  # of 64 pixels
+    assert (
+        counts_of(compared.uniform).min() == counts_of(compared.uniform).max() == 12
+    )  # of 64 pixels
     np.testing.assert_array_equal(
         compared.adaptive_image, imager.reconstruct(compared.adaptive)
     )  # fmt: skip
@@ -56,7 +58,7 @@ def test_the_picture_shows_both_images_as_they_are(imager):
     sheet = draw_comparison(compared)
     times = round(360 / GRAY.shape[1])
     height, width = GRAY.shape[0] * times, GRAY.shape[1] * times
-    for number, image in enumerate((GRAY, compared.even_image, compared.adaptive_image)):
+    for number, image in enumerate((GRAY, compared.uniform_image, compared.adaptive_image)):
         left = 12 + number * (width + 12)
         shown = sheet[42 : 42 + height : times, left : left + width : times]
         np.testing.assert_array_equal(shown, np.stack([image] * 3, axis=2))

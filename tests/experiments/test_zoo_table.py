@@ -93,11 +93,11 @@ def test_an_unrolled_network_is_counted_by_its_layers():
     # The entry of gates and what normalizes y are left to a margin of a few percent.
     convolutions += 2 * coarse * (4 * 9 + 2 * 4) * 64
     steps = 3 * grid**2 * 32 * 16**2 + 2 * 2 * grid**2 * 32**2
-    assert counted["even"]["multiply_adds"] * side**2 == pytest.approx(
+    assert counted["uniform"]["multiply_adds"] * side**2 == pytest.approx(
         convolutions + steps, rel=0.05
     )
     # Four images: from a part of the first round's rows, and after each of three rounds.
-    assert 4 < counted["closed-3"]["multiply_adds"] / counted["even"]["multiply_adds"] < 5
+    assert 4 < counted["closed-3"]["multiply_adds"] / counted["uniform"]["multiply_adds"] < 5
 
 
 def test_the_table_holds_what_evaluate_measures(desk, capsys):
@@ -108,22 +108,22 @@ def test_the_table_holds_what_evaluate_measures(desk, capsys):
     assert "A quick run" in text
     assert list(result["models"]) == ["adaptive", "single"]
     figures = result["models"]["adaptive"]["sets"]["Set11"]
-    assert list(figures["even"]) == list(figures["closed-3"]) == ["0.1", "0.25"]
+    assert list(figures["uniform"]) == list(figures["closed-3"]) == ["0.1", "0.25"]
     assert list(figures["readouts"]) == list(zoo.READOUTS)
     imager = read_model("deciding.safetensors")
     images = [data.camera()[100:148, 100:148], data.brick()[100:148, 100:148]]
     closed = AdaptiveCamera(imager, 0.25, "closed", 3)
-    for way, camera in (("even", imager.at_rate(0.25)), ("closed-3", closed)):
+    for way, camera in (("uniform", imager.at_rate(0.25)), ("closed-3", closed)):
         scores = [score_image(camera, "", image) for image in images]
         assert figures[way]["0.25"]["psnr"] == pytest.approx(np.mean([s.psnr for s in scores]))
         assert figures[way]["0.25"]["ssim"] == pytest.approx(np.mean([s.ssim for s in scores]))
         assert f"{figures[way]['0.25']['psnr']:.2f} / " in text
     single = result["models"]["single"]
-    assert list(single["sets"]["Set11"]["even"]) == ["0.125"]
-    assert single["sets"]["Set11"].keys() == {"even"}  # it decides nothing and has no 25 %
+    assert list(single["sets"]["Set11"]["uniform"]) == ["0.125"]
+    assert single["sets"]["Set11"].keys() == {"uniform"}  # it decides nothing and has no 25 %
     assert single["bytes"] == (desk / "single.safetensors").stat().st_size
     products = (8 * 24 + 24 * 64) / 64 + 8 * 9 / 32**2  # of the network, and Φ⋆1 of 3×3 windows
-    assert single["costs"]["even"] == {"weights": 1992, "multiply_adds": products}
+    assert single["costs"]["uniform"] == {"weights": 1992, "multiply_adds": products}
     with Image.open("o/zoo.png") as plot:
         assert plot.size[0] > 500
 
@@ -164,7 +164,7 @@ def test_what_is_known_is_not_measured_again(desk, monkeypatch):
     assert len(set(measured)) == len(measured)
     assert read()["models"]["adaptive"]["seconds"] == result["models"]["adaptive"]["seconds"]
     again = len(measured)
-    assert run("--test", "others", "--only", "even") == 0
+    assert run("--test", "others", "--only", "uniform") == 0
     assert len(measured) == again + 3
     assert set(read()["sets"]) == {"Set11", "others"}
 
@@ -172,7 +172,7 @@ def test_what_is_known_is_not_measured_again(desk, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--only", "speed"], "rows of zoo must be of even, closed-3, readouts, costs"),
+        (["--only", "speed"], "rows of zoo must be of uniform, closed-3, readouts, costs"),
         (["-m", "single.safetensors"], "two models are called single"),
         (["-m", "none"], "no model or model file is called none"),
         (["--test", "none"], "none does not exist"),

@@ -191,13 +191,18 @@ def check(page, folder, imager, image, expected):
 def test_a_color_image_of_odd_size_in_every_mode(opened, page, imager, tmp_path):
     image = data.coffee()[100:181, 200:299]
     upload(page, tmp_path, image)
-    for mode, rate, bits in [("even", 10, 0), ("even", 25, 6), ("open", 25, 0), ("encoder", 3, 10)]:
+    for mode, rate, bits in [
+        ("uniform", 10, 0),
+        ("uniform", 25, 6),
+        ("open", 25, 0),
+        ("encoder", 3, 10),
+    ]:
         choose(page, "mode", mode)
         choose(page, "bits", bits)
         choose_rate(page, rate)
         readout = Readout.ranging(bits or None)
         camera = imager.at_rate(rate / 100)
-        if mode == "even":
+        if mode == "uniform":
             expected = camera.sense(image, readout=readout)
         else:
             expected = AdaptiveCamera(imager, rate / 100, mode).sense(image, readout)

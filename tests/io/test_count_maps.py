@@ -8,8 +8,8 @@ SCALE = CountScale(10, 100, 400)
 
 
 def test_an_even_share_is_neutral_fewer_is_blue_more_is_orange():
-    fewer, even, more = SCALE.colors(np.array([20, 100, 300]))
-    assert len(set(even)) == 1
+    fewer, uniform, more = SCALE.colors(np.array([20, 100, 300]))
+    assert len(set(uniform)) == 1
     assert fewer[2] > fewer[0]
     assert more[0] > more[2]
     assert len(set(CountScale(512, 512, 512).colors(np.array(512)))) == 1

@@ -16,7 +16,7 @@ from tersense.reconstruction.allocation import IntegerDecision
 
 IMAGE = data.camera()[100:157, 120:201]
 COLOR = np.stack([IMAGE, IMAGE.T[:57, :81].repeat(2, 1)[:57, :81], IMAGE], axis=-1)
-MODES = ["closed", "open", "encoder", "change", "oracle", "even"]
+MODES = ["closed", "open", "encoder", "change", "oracle", "uniform"]
 
 
 @pytest.fixture(scope="module")
@@ -78,9 +78,9 @@ def test_scores_tell_what_the_camera_expected(imager):
     told = summarize(camera, "set", [score], None)
     assert told["prediction"]["mean_error"] == pytest.approx(score.predicted - score.psnr)
     assert told["images"][0]["predicted_psnr"] == pytest.approx(score.predicted)
-    even = score_image(AdaptiveCamera(imager, 0.2, "even"), "name", IMAGE)
-    assert even.predicted is None
-    assert "prediction" not in summarize(camera, "set", [even], None)
+    uniform = score_image(AdaptiveCamera(imager, 0.2, "uniform"), "name", IMAGE)
+    assert uniform.predicted is None
+    assert "prediction" not in summarize(camera, "set", [uniform], None)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -95,9 +95,9 @@ def test_deeper_pixels_and_codes_of_a_converter_serve_as_well(imager, mode):
 
 
 def test_even_is_the_camera_of_that_rate(imager):
-    even = AdaptiveCamera(imager, 0.25, "even").capture(IMAGE).estimate
+    uniform = AdaptiveCamera(imager, 0.25, "uniform").capture(IMAGE).estimate
     lower = imager.at_rate(0.25)
-    np.testing.assert_allclose(even, lower.estimate(lower.sense(IMAGE)), atol=2e-2)
+    np.testing.assert_allclose(uniform, lower.estimate(lower.sense(IMAGE)), atol=2e-2)
 
 
 def test_a_camera_without_a_decision_is_refused():
@@ -152,7 +152,7 @@ def test_the_rule_of_change_measures_where_the_image_changes():
     counts = counts_by_change(fake(image, noise), (4, 5), 8, 32, 20 * 6)
     assert counts.sum() == 120
     assert counts[1, 2] == counts.max() > 10
-    assert counts.min() >= 3  # half of each stage is even
+    assert counts.min() >= 3  # half of each stage is uniform
 
 
 def test_mean_squares_are_of_the_pixels_that_are_there():

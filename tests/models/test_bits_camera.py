@@ -52,7 +52,7 @@ def test_files_keep_their_size_and_beat_jpeg(flex, image):
     assert psnr(flex.reconstruct(y), image) > jpeg_within(image, limit) + 1.5
 
 
-@pytest.mark.parametrize("mode", ["encoder", "open", "closed", "even"])
+@pytest.mark.parametrize("mode", ["encoder", "open", "closed", "uniform"])
 @pytest.mark.parametrize("image", [GRAY[:57, :81], COLOR[:57, :81]], ids=["gray", "color"])
 def test_every_way_to_decide_fits(mode, image, tmp_path):
     imager = deciding_imager()

@@ -158,7 +158,7 @@ def test_the_card_of_flex_tells_rates_readouts_and_adaptive_sensing(tmp_path, mo
     card = card_of(imager.save_pretrained(tmp_path))
     assert "| 0.1 | 30.60 / 0.8955 | 28.04 / 0.7922 |" in card
     assert "| Set11 | 35.51 | 32.33 | 29.68 | 25.46 | 35.33 | 34.26 | 32.87 | 30.76 |" in card
-    assert "32.49 at 0.1 (even: 30.60); 37.56 at 0.25 (even: 35.51)" in card
+    assert "32.49 at 0.1 (uniform: 30.60); 37.56 at 0.25 (uniform: 35.51)" in card
     (code,) = blocks(card, "python")
     assert "imager.at_rate(0.1)" in code
 

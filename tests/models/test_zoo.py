@@ -64,7 +64,8 @@ def test_flex_is_told_of_noise():
 
 
 @pytest.mark.parametrize(
-    ("mode", "expected"), [("even", 32.17), ("open", 34.66), ("encoder", 35.33), ("closed", 35.58)]
+    ("mode", "expected"),
+    [("uniform", 32.17), ("open", 34.66), ("encoder", 35.33), ("closed", 35.58)],
 )
 def test_flex_measures_where_it_pays(mode, expected):
     gray = data.camera()[20:276, 100:356]

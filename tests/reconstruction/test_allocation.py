@@ -104,13 +104,13 @@ def test_no_other_way_to_spend_the_budget_is_better(seed):
     new = allocate(np.log(errors.T[:, None]), levels, counts[None], budget)
     found = sum(errors[n, m - 1] for n, m in enumerate(new[0]))
     padded = np.concatenate([np.full((3, 1), np.inf), errors], axis=1)
-    even = spread_evenly(counts[None], budget, 7)[0]
-    gain = 10 * np.log10(sum(padded[n, m] for n, m in enumerate(even)) / found)
+    uniform = spread_evenly(counts[None], budget, 7)[0]
+    gain = 10 * np.log10(sum(padded[n, m] for n, m in enumerate(uniform)) / found)
     best = brute_force(padded, counts, budget)
-    if 10 * np.log10(sum(padded[n, m] for n, m in enumerate(even)) / best) > 0.21:
+    if 10 * np.log10(sum(padded[n, m] for n, m in enumerate(uniform)) / best) > 0.21:
         assert found == pytest.approx(best)
     else:
-        assert gain >= -1e-9  # nearly even already: half-way is good enough
+        assert gain >= -1e-9  # nearly uniform already: half-way is good enough
 
 
 def test_a_curve_that_is_not_convex_is_taken_as_the_convex_one_below_it():

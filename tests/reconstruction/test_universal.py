@@ -236,8 +236,8 @@ def test_counts_are_drawn_between_the_bounds_and_follow_the_contrast():
     assert counts.shape == (400, 4, 4)
     assert counts.min() >= 1
     assert counts.max() <= 64
-    even = (counts.flatten(1).amax(1) == counts.flatten(1).amin(1)).float().mean()
-    assert 0.2 < even < 0.6  # some crops have one count
+    uniform = (counts.flatten(1).amax(1) == counts.flatten(1).amin(1)).float().mean()
+    assert 0.2 < uniform < 0.6  # some crops have one count
     left, right = counts[:, :, :2].float().mean(), counts[:, :, 2:].float().mean()
     assert right > 1.3 * left
     base = counts[:, 0, 0].float()

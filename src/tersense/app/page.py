@@ -239,7 +239,7 @@ def _caption(words: tuple[str, str], script: str | None = None) -> gr.HTML:
 
 
 def _build_comparison() -> tuple[gr.Slider, gr.Image, gr.Image, gr.Image, gr.HTML]:
-    """Build what compares even with adaptive sensing, in the order of `_show`."""
+    """Build what compares uniform with adaptive sensing, in the order of `_show`."""
     rounds = gr.Slider(
         ROUNDS[0], ROUNDS[-1], value=3, step=1, elem_id="rounds",
         label="Rounds: measure, look, and measure more where it pays",
@@ -247,12 +247,12 @@ def _build_comparison() -> tuple[gr.Slider, gr.Image, gr.Image, gr.Image, gr.HTM
     worth = gr.HTML(elem_id="worth", padding=False)
     images = []
     with gr.Row():
-        for words, name in (("Even", "even"), ("Adaptive", "adaptive"), ("Counts", "counts")):
+        for words, name in (("Uniform", "uniform"), ("Adaptive", "adaptive"), ("Counts", "counts")):
             with gr.Column(min_width=180):
                 _caption((words, ""))
                 images.append(_image(name))
-    even, adaptive, counts = images
-    return rounds, even, adaptive, counts, worth
+    uniform, adaptive, counts = images
+    return rounds, uniform, adaptive, counts, worth
 
 
 def _compared(compared: Comparison) -> str:

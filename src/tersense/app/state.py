@@ -188,9 +188,9 @@ def describe_comparison(compared: Comparison) -> dict[str, tuple[str, str]]:
     """Return what rounds are worth: name → value, and what else to know."""
     counts, original = counts_of(compared.adaptive), compared.original
     return {
-        "Even": (
-            f"{psnr(compared.even_image, original):.2f} dB",
-            f"{compared.even.header.rows} in every window",
+        "Uniform": (
+            f"{psnr(compared.uniform_image, original):.2f} dB",
+            f"{compared.uniform.header.rows} in every window",
         ),
         f"{compared.rounds} rounds": (
             f"{psnr(compared.adaptive_image, original):.2f} dB",

@@ -229,7 +229,7 @@ class Studio:
 
 
 def _compare(whole: Imager, done: Capture, rounds: int, readout: Readout) -> Comparison:
-    """Spend as many measurements as were taken evenly again, in rounds."""
+    """Spend as many measurements as were taken uniformly again, in rounds."""
     camera = AdaptiveCamera(whole, done.imager.rate, "closed", rounds)
     y = camera.sense(done.original, readout)
     return Comparison(

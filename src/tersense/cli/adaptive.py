@@ -23,12 +23,12 @@ SensorModeOption = Annotated[
     ),
 ]
 ModeOption = Annotated[
-    Literal["closed", "open", "encoder", "change", "oracle", "even"] | None,
+    Literal["closed", "open", "encoder", "change", "oracle", "uniform"] | None,
     typer.Option(
         "--adaptive",
         metavar="MODE",
         help="Measure where it pays: closed, open or encoder; to compare with: change (the rule of "
-        "SIB-ACS), oracle (the true errors decide) or even.",
+        "SIB-ACS), oracle (the true errors decide) or uniform.",
     ),
 ]
 RoundsOption = Annotated[

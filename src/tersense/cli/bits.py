@@ -71,7 +71,7 @@ def choose_bits(
         raise typer.BadParameter("--bpp and --quality both choose the size; give one of them")
     asked = "--bpp" if bpp is not None else "--quality"
     if mode in ("change", "oracle"):
-        raise typer.BadParameter(f"{asked} is about closed, open, encoder or even, not {mode}")
+        raise typer.BadParameter(f"{asked} is about closed, open, encoder or uniform, not {mode}")
     if rounds is not None and mode != "closed":
         raise typer.BadParameter("--rounds is about --adaptive closed; say it, too")
     if given := [flag for flag, value in others.items() if value]:

@@ -64,7 +64,7 @@ def plan(
 
     Example: tersense plan round-1 --values readings.csv -o round-2
 
-    Example: tersense plan even.tsm -m flex --psnr 32 --rate 0.3 -o round-2
+    Example: tersense plan uniform.tsm -m flex --psnr 32 --rate 0.3 -o round-2
     """
     from tersense.cli.console import say
     from tersense.measurements.rounds import RoundPlan

@@ -220,7 +220,7 @@ def plot_counts(
 ) -> None:
     """Where the measurements went.
 
-    An image is sensed evenly and in rounds, with as many measurements: counts per window, both
+    An image is sensed uniformly and in rounds, with as many measurements: counts per window, both
     reconstructions with PSNR, and their errors. Of a measurement file, its own counts are drawn
     over its reconstruction.
 

@@ -1,10 +1,10 @@
 """Other ways to spend a budget, to compare with: by change, and by the truth.
 
 *Change*: the rule of SIB-ACS (2025). A share of 2 % everywhere, then four stages; half of each is
-spent evenly, half in proportion to ‖x̂_after − x̂_before‖² of each window, how much the last stage
+spent uniformly, half in proportion to ‖x̂_after − x̂_before‖² of each window, how much the last stage
 changed there.
 
-*Oracle*: the errors that each window really has at even counts decide. No camera knows them; it
+*Oracle*: the errors that each window really has at uniform counts decide. No camera knows them; it
 says how much there is to gain.
 """
 
@@ -47,8 +47,8 @@ def counts_by_change(
     before, after = None, reconstruct(counts)
     for stage in range(1, stages + 1):
         target = start + (budget - start) * stage // stages
-        even = target if before is None else int(counts.sum() + target) // 2
-        counts = spread_evenly(counts, even, rows)
+        uniform = target if before is None else int(counts.sum() + target) // 2
+        counts = spread_evenly(counts, uniform, rows)
         if before is not None:
             change = mean_squares(after - before, stride)
             counts = _in_proportion(counts, change, target, rows)
@@ -64,7 +64,7 @@ def oracle_counts(
     levels: Sequence[int],
     budget: int,
 ) -> Counts:
-    """Return the counts (h, w) that the true errors at even counts call for.
+    """Return the counts (h, w) that the true errors at uniform counts call for.
 
     Args:
         reconstruct: The camera on this image.
@@ -99,7 +99,7 @@ def mean_squares(values: NDArray[np.floating], stride: int) -> NDArray[np.float6
 
 
 def _in_proportion(counts: Counts, shares: NDArray[np.float64], budget: int, rows: int) -> Counts:
-    """Spend the rest of a budget in proportion to shares; what does not fit is spread evenly."""
+    """Spend the rest of a budget in proportion to shares; what does not fit is spread uniformly."""
     left = int(budget - counts.sum())
     wanted = np.floor(left * shares / max(float(shares.sum()), 1e-12)).astype(np.int64)
     return spread_evenly(np.minimum(counts + wanted, rows), budget, rows)

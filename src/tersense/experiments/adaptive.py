@@ -1,7 +1,7 @@
-"""What adaptive sensing gains: every way to spend the same budget, beside even counts.
+"""What adaptive sensing gains: every way to spend the same budget, beside uniform counts.
 
 For each model, rate and test set (`reproduce adaptive`): mean PSNR, the true measurements per
-pixel, and the worst that happened to any image in comparison with even counts.
+pixel, and the worst that happened to any image in comparison with uniform counts.
 """
 
 from collections.abc import Sequence
@@ -27,9 +27,9 @@ class Way(NamedTuple):
     rounds: int | None = None
 
 
-EVEN = Way("even", "even", "even")
+UNIFORM = Way("uniform", "uniform", "uniform")
 WAYS = (
-    EVEN,
+    UNIFORM,
     Way("open", "open loop", "open"),
     Way("encoder", "encoder", "encoder"),
     Way("change", "change (SIB-ACS)", "change"),
@@ -50,20 +50,20 @@ def run_adaptive(
     Args:
         imagers: The models.
         tests: Folders of test images.
-        only: Names of the ways to try besides even; none for all.
+        only: Names of the ways to try besides uniform; none for all.
         quick: Small parts of two images of each folder: to see that it works.
         say: Is told what is done.
 
     Returns:
         The table, ready for JSON: of each model, set, rate and way what `evaluate --json` writes,
-        and `worst`, the least of PSNR minus that of even counts over the images.
+        and `worst`, the least of PSNR minus that of uniform counts over the images.
     """
     sets = find_sets(tests, quick)
     known = {way.name for way in WAYS}
     if unknown := sorted(set(only) - known):
         offered = ", ".join(way.name for way in WAYS)
         raise TersenseError(f"rows of adaptive must be of {offered}, got {unknown[0]!r}")
-    ways = [way for way in WAYS if way is EVEN or not only or way.name in only]
+    ways = [way for way in WAYS if way is UNIFORM or not only or way.name in only]
     cameras = {
         (imager.name, rate): {
             way.name: AdaptiveCamera(imager, rate, way.mode, way.rounds) for way in ways
@@ -86,11 +86,11 @@ def _measure(
     """Return the figures of every way: what `evaluate` gives, and the worst image."""
     images = read_set(paths, quick)
     scores = {name: score_images(camera, images) for name, camera in cameras.items()}
-    even = [score.psnr for score in scores[EVEN.name]]
+    uniform = [score.psnr for score in scores[UNIFORM.name]]
     measured = {}
     for name, camera in cameras.items():
         figures = summarize(camera, test, scores[name], None)
-        gains = [s.psnr - of_even for s, of_even in zip(scores[name], even, strict=True)]
+        gains = [s.psnr - base for s, base in zip(scores[name], uniform, strict=True)]
         measured[name] = figures | {"adaptive": camera.describe(), "worst": _finite(min(gains))}
     return measured
 
@@ -103,7 +103,7 @@ def _cell(row: dict[str, Any], name: str) -> str:
     figures = row["ways"][name]
     mean, worst = figures["mean"]["psnr"], figures["worst"]
     text = "–" if mean is None else f"{mean:.2f}"
-    return text if name == EVEN.name or worst is None else f"{text} ({worst:+.2f})"
+    return text if name == UNIFORM.name or worst is None else f"{text} ({worst:+.2f})"
 
 
 def _summary(row: dict[str, Any]) -> str:
@@ -114,7 +114,7 @@ def _summary(row: dict[str, Any]) -> str:
 def adaptive_to_markdown(result: dict[str, Any]) -> str:
     """Return a table for each model and test set: ways down, rates across."""
     about = (
-        "PSNR in dB, mean over images; in parentheses the worst difference to even counts over "
+        "PSNR in dB, mean over images; in parentheses the worst difference to uniform counts over "
         "the images. All ways take the same number of measurements in every image."
     )
     lines = table_head("adaptive", [about], result["quick"])

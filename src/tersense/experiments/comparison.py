@@ -1,4 +1,4 @@
-"""One image, sensed evenly and in rounds, with the same number of measurements."""
+"""One image, sensed uniformly and in rounds, with the same number of measurements."""
 
 from dataclasses import dataclass
 
@@ -26,43 +26,43 @@ class Comparison:
         imager: With all rows.
         rounds: Of the adaptive one.
         original: (H, W) or (H, W, 3) uint8.
-        even: The same number of rows in every window.
+        uniform: The same number of rows in every window.
         adaptive: Counts per window.
-        even_image: Reconstructed from `even`.
+        uniform_image: Reconstructed from `uniform`.
         adaptive_image: Reconstructed from `adaptive`.
     """
 
     imager: Imager
     rounds: int
     original: ImageArray
-    even: Measurements
+    uniform: Measurements
     adaptive: Measurements
-    even_image: ImageArray
+    uniform_image: ImageArray
     adaptive_image: ImageArray
 
     @property
     def gain(self) -> float:
         """By how many dB the adaptive image is better."""
-        return psnr(self.adaptive_image, self.original) - psnr(self.even_image, self.original)
+        return psnr(self.adaptive_image, self.original) - psnr(self.uniform_image, self.original)
 
 
 def compare_sensing(
     imager: Imager, image: ImageArray, rate: float, rounds: int, readout: Readout | None = None
 ) -> Comparison:
-    """Sense an image evenly and in rounds, and reconstruct it from both.
+    """Sense an image uniformly and in rounds, and reconstruct it from both.
 
     Args:
         imager: With a universal network and its predictor.
         image: (H, W) or (H, W, 3) uint8.
         rate: Measurements per pixel, of both.
-        rounds: Of the adaptive one; 1 is even, too.
+        rounds: Of the adaptive one; 1 is uniform, too.
         readout: What happens to the values.
     """
     lower = imager.at_rate(rate)
     adaptive = AdaptiveCamera(imager, rate, "closed", rounds).sense(image, readout)
-    even = lower.sense(image, readout=readout)
-    images = lower.reconstruct(even), imager.reconstruct(adaptive)
-    return Comparison(imager, rounds, image, even, adaptive, *images)
+    uniform = lower.sense(image, readout=readout)
+    images = lower.reconstruct(uniform), imager.reconstruct(adaptive)
+    return Comparison(imager, rounds, image, uniform, adaptive, *images)
 
 
 def counts_of(measurements: Measurements) -> NDArray[np.int32]:
@@ -76,19 +76,19 @@ def counts_of(measurements: Measurements) -> NDArray[np.int32]:
 def draw_comparison(compared: Comparison) -> ImageArray:
     """Draw where the measurements went, both images and their errors, with scales."""
     enlarge = _enlargement(compared.original)
-    shown = compared.original, compared.even_image, compared.adaptive_image
-    original, even, adaptive = (_enlarged(image, enlarge) for image in shown)
+    shown = compared.original, compared.uniform_image, compared.adaptive_image
+    original, uniform, adaptive = (_enlarged(image, enlarge) for image in shown)
     first, second = (
         _enlarged(draw_error(image, compared.original), enlarge) for image in shown[1:]
     )
     rounds = f"{compared.rounds} round{'s' if compared.rounds > 1 else ''}"
     qualities = (f"{psnr(image, compared.original):.2f} dB" for image in shown[1:])
-    costs = (f"error; {_cost(y)}" for y in (compared.even, compared.adaptive))
+    costs = (f"error; {_cost(y)}" for y in (compared.uniform, compared.adaptive))
     heat, bar = _draw_map(compared.imager, compared.adaptive, compared.original, enlarge)
-    names = "even", rounds
+    names = "uniform", rounds
     captions = (f"{name}: {quality}" for name, quality in zip(names, qualities, strict=True))
     return draw_sheet([
-        [("original", original), *zip(captions, (even, adaptive), strict=True)],
+        [("original", original), *zip(captions, (uniform, adaptive), strict=True)],
         [(_spread(compared.adaptive), heat), *zip(costs, (first, second), strict=True)],
         [(_BAR_CAPTION, bar), (ERROR_CAPTION, draw_color_bar(original.shape[1]))],
     ])  # fmt: skip

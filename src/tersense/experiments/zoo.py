@@ -13,7 +13,7 @@ from typing import Any
 from tersense.errors import TersenseError
 from tersense.evaluation.protocols import CameraLike, score_images, summarize
 from tersense.experiments.bench import costs
-from tersense.experiments.bench.costs import CLOSED, EVEN, ROUNDS
+from tersense.experiments.bench.costs import CLOSED, ROUNDS, UNIFORM
 from tersense.experiments.readouts import CONDITIONS
 from tersense.experiments.results import read_result
 from tersense.experiments.testsets import find_sets, hash_images, read_set
@@ -27,7 +27,7 @@ from tersense.runtime.device import device_name
 RATES = (0.01, 0.04, 0.1, 0.25, 0.5)
 RATE = 0.25  # of costs and of readouts, where a model has it
 READOUTS = ("σ = 60", "σ = 150", "8 bits", "6 bits", "5 bits", "4 bits")
-PARTS = (EVEN, CLOSED, "readouts", "costs")
+PARTS = (UNIFORM, CLOSED, "readouts", "costs")
 _ROW = {"sha256", "bytes", "told", "rate", "costs", "seconds", "sets"}
 
 
@@ -182,7 +182,7 @@ def _cells(
     """Yield part, name, what makes the camera, and readout of all there is to measure on a set."""
     rates = rates_of(imager)
     for rate in rates:
-        yield EVEN, f"{rate:.4g}", partial(imager.at_rate, rate), None
+        yield UNIFORM, f"{rate:.4g}", partial(imager.at_rate, rate), None
     for rate in rates if imager.camera.predictor is not None else []:
         closed = partial(AdaptiveCamera, imager, rate, "closed", ROUNDS)
         yield CLOSED, f"{rate:.4g}", closed, None

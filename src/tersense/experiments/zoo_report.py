@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from tersense.errors import visible
-from tersense.experiments.bench.costs import CLOSED, EVEN, YARDSTICK
+from tersense.experiments.bench.costs import CLOSED, UNIFORM, YARDSTICK
 from tersense.experiments.report import line, table_columns, table_head
 from tersense.experiments.zoo import RATE
 
@@ -19,7 +19,7 @@ PUBLISHED = {
 }
 PEER, PEER_PSNR = "OPINE-Net+ (2020)", 34.86  # the yardstick's, on Set11 at 25 %
 _BUSY = 0.8  # of the processor's time; below, seconds tell more about other programs
-_WAYS = {EVEN: "", CLOSED: ", 3 rounds"}
+_WAYS = {UNIFORM: "", CLOSED: ", 3 rounds"}
 
 
 class Point(NamedTuple):
@@ -201,7 +201,7 @@ def _readout_table(result: dict[str, Any], test: str) -> list[str]:
     for model, row in rows.items():
         label = model if row["told"] else f"{model}, not told"
         cells = [row["sets"][test]["readouts"].get(name, {}) for name in names]
-        exact = _quality(result, row, EVEN, test)
+        exact = _quality(result, row, UNIFORM, test)
         lines.append(line([label, *map(_psnr, [exact, *cells])]))
     return lines
 

@@ -1,7 +1,7 @@
 """Where the measurements went: counts per window as colors over an image, and their scale.
 
-Blue windows took fewer than an even share of the measurements, orange ones more. Colors follow the
-logarithm of the count, from an even share down to the fewest and up to the most.
+Blue windows took fewer measurements than a uniform share, orange ones more. Colors follow the
+logarithm of the count, from a uniform share down to the fewest and up to the most.
 """
 
 from typing import Any, NamedTuple
@@ -24,26 +24,29 @@ class CountScale(NamedTuple):
     """What the colors mean, in measurements per window."""
 
     lowest: int
-    even: int  # what each window would take if all took the same
+    uniform: int  # what each window would take if all took the same
     highest: int
 
     @classmethod
     def of(cls, counts: NDArray[Any]) -> "CountScale":
         """Return the scale of some counts; small differences shall not look large."""
-        even = round(float(counts.mean()))
-        return cls(min(int(counts.min()), even // 2), even, max(int(counts.max()), 2 * even))
+        uniform = round(float(counts.mean()))
+        return cls(
+            min(int(counts.min()), uniform // 2), uniform, max(int(counts.max()), 2 * uniform)
+        )
 
     @property
     def ticks(self) -> list[int]:
         """Five counts, evenly spaced on the scale from the lowest to the highest."""
-        low, even, high = (max(1, count) for count in self)
-        return [low, round((low * even) ** 0.5), even, round((even * high) ** 0.5), high]
+        low, uniform, high = (max(1, count) for count in self)
+        return [low, round((low * uniform) ** 0.5), uniform, round((uniform * high) ** 0.5), high]
 
     def colors(self, counts: NDArray[Any]) -> NDArray[np.float64]:
         """Return the color of each count, (…, 3)."""
         logs = np.log(np.maximum(counts, 1))
-        low, even, high = (np.log(max(1, count)) for count in self)
-        knots = [low - 1e-9, even, high + 1e-9]  # an even share is neutral, whatever the others are
+        low, uniform, high = (np.log(max(1, count)) for count in self)
+        # A uniform share is neutral, whatever the others are.
+        knots = [low - 1e-9, uniform, high + 1e-9]
         stops = np.array([_FEW, _EVEN, _MANY], np.float64)
         return np.stack([np.interp(logs, knots, stops[:, channel]) for channel in range(3)], -1)
 

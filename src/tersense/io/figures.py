@@ -59,7 +59,7 @@ def draw_color_bar(width: int, full_scale: float = FULL_SCALE, numbers: bool = T
 
 
 def color_bar_ticks(full_scale: float = FULL_SCALE) -> list[str]:
-    """Return the numbers to write below a color bar, evenly spaced from its left to its right."""
+    """Return the numbers to write below a color bar, evenly spaced from left to right."""
     return [f"{full_scale * quarter / 4:g}" for quarter in range(5)]
 
 

@@ -26,7 +26,7 @@ from tersense.reconstruction.allocation.predictor import PredictorOptions, predi
 from tersense.sensing.geometry import Geometry
 from tersense.sensing.patterns import rows_for_rate
 
-Mode = Literal["closed", "open", "encoder", "change", "oracle", "even"]
+Mode = Literal["closed", "open", "encoder", "change", "oracle", "uniform"]
 Counts = NDArray[np.int64]
 
 USUAL_ROUNDS = 3
@@ -81,7 +81,7 @@ class AdaptiveCamera(ImagerCamera):
         rate: Measurements per pixel, on average; with `psnr` at most.
         mode: closed (rounds, decided by the network's predictor), open (the sensor decides at 40 %
             and at 70 % of the budget), encoder (a decision of the sensor that knows all sums),
-            change (the rule of SIB-ACS), oracle (by the true errors) or even.
+            change (the rule of SIB-ACS), oracle (by the true errors) or uniform.
         rounds: Of the closed loop; 3 where not given, with `psnr` at most 8.
         psnr: Of the closed loop: measure until the predicted PSNR is as high.
         own_maps: In color, let each channel have counts of its own, a third of the budget each;

@@ -23,7 +23,7 @@ from tersense.models.imager import Imager
 from tersense.models.refinement import refine, shaped, sums_for
 from tersense.sensing.patterns import rows_for_rate
 
-BitsMode = Literal["encoder", "open", "closed", "even"]
+BitsMode = Literal["encoder", "open", "closed", "uniform"]
 
 # Steps, in pixel values, and the rates that go with them: at equal size of the files, the best PSNR
 # of `flex` on ILSVRCval40, measured where the sensor decides (encoder). Its patterns have 51
@@ -52,8 +52,8 @@ class BitsCamera(ImagerCamera):
         bpp: Bits per pixel that a file has at most, its header included; of a color image for all
             channels together.
         quality: From 0 to 100, instead of `bpp`.
-        mode: Who decides on the counts: encoder, open or closed (see `AdaptiveCamera`), or even
-            for as many everywhere. Default: encoder where the model can, otherwise even.
+        mode: Who decides on the counts: encoder, open or closed (see `AdaptiveCamera`), or uniform
+            for as many everywhere. Default: encoder where the model can, otherwise uniform.
         rounds: Of the closed loop.
         refined: How often the codes are moved to what the network reconstructs best, see
             `refinement`; takes a reconstruction and its gradient each time. 0 for what is measured.
@@ -75,7 +75,7 @@ class BitsCamera(ImagerCamera):
         if quality is not None and not 0 <= quality <= FINEST:
             raise TersenseError(f"quality must lie between 0 and {FINEST}, got {quality:g}")
         self._universal = imager.reconstructor.any_count and imager.parameters > 0
-        if mode not in (None, "even") and not self._universal:
+        if mode not in (None, "uniform") and not self._universal:
             raise TersenseError(
                 f"{imager.name} measures every window with all of its rows, so that {mode} has "
                 "nothing to decide; leave it out or use a universal model such as flex"
@@ -87,7 +87,7 @@ class BitsCamera(ImagerCamera):
                 f"only files of universal models can be refined, which {imager.name} is not; "
                 "leave it out or use flex"
             )
-        usual: BitsMode = "even" if imager.camera.decision is None else "encoder"
+        usual: BitsMode = "uniform" if imager.camera.decision is None else "encoder"
         self.imager, self.bpp, self.quality = imager, bpp, quality
         self.mode: BitsMode = mode or usual
         self.rounds, self.refined = rounds, refined
@@ -192,7 +192,7 @@ class BitsCamera(ImagerCamera):
     def _sense_gray(
         self, rate: float, mode: BitsMode, image: ImageArray, readout: Readout, depth: int
     ) -> Measurements:
-        if mode == "even":
+        if mode == "uniform":
             rows = rows_for_rate(rate, self.geometry.stride)
             return self.imager.sense(image, readout=readout, depth=depth, counts=rows)
         rounds = self.rounds if mode == "closed" else None

@@ -57,8 +57,8 @@ class Capture:
     Args:
         camera: With a universal network and its predictor.
         size: (H, W) of the image.
-        rate: Measurements per pixel, on average: as many in all as an even camera of that rate.
-        rounds: How often it is decided what to measure, at most; 1 measures evenly.
+        rate: Measurements per pixel, on average: as many in all as a uniform camera of that rate.
+        rounds: How often it is decided what to measure, at most; 1 measures uniformly.
         readout: What the values have gone through; exact integers where not given.
         color: Whether there are three channels. Each has the budget of a gray image.
         depth: Bits per pixel.
@@ -183,12 +183,12 @@ class Capture:
             return spread_evenly(self.counts, self.budget, self.camera.rows)
         budget = self._share()
         if self.counts.min() < self._lowest:  # there is nothing to decide by
-            even = budget // self.counts.size
+            uniform = budget // self.counts.size
             if self.psnr is not None:
-                even = min(
+                uniform = min(
                     self.budget // self.counts.size, rows_for_rate(_FIRST_RATE, self._stride)
                 )
-            return np.maximum(self.counts, max(self._lowest, even))
+            return np.maximum(self.counts, max(self._lowest, uniform))
         log_errors, levels = self._predict()
         if self.psnr is not None:
             wanted = from_psnr(self.psnr) / self.camera.normalization.std**2

@@ -84,7 +84,7 @@ def _universal(name: str) -> str:
     """Return what a network that is told counts and errors reaches with them."""
     readouts = {images: text.split() for images, text in UNIVERSAL[name].items()}
     adaptive = "; ".join(
-        f"{reached} at {rate:g} (even: {QUALITY[name][rate].split()[0]})"
+        f"{reached} at {rate:g} (uniform: {QUALITY[name][rate].split()[0]})"
         for rate, reached in ADAPTIVE[name].items()
     )
     return f"""

@@ -143,7 +143,7 @@ class Reconstructor(nn.Module, ABC):
         """
         raise TersenseError(
             f"{self.registered_name} has no feature maps, by which adaptive sensing decides; "
-            "measure evenly, or use unrolled"
+            "measure uniformly, or use unrolled"
         )
 
 

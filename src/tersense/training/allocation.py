@@ -39,7 +39,7 @@ from tersense.training.draws import draw_readout
 from tersense.training.losses import mean_of_logs
 
 _LEAST_ERROR = 1e-6  # squared, in deviations of the pixels: far below rounding to 8 bits
-_FIRST_ROUNDS = 2  # of each crop, even counts that uneven rounds follow
+_FIRST_ROUNDS = 2  # of each crop, uniform counts that uneven rounds follow
 _ROUNDS = 2  # that follow
 _BATCH, _RATE, _DECAY = 64, 2e-3, 0.1
 
@@ -50,7 +50,7 @@ class Cases:
 
     Args:
         inputs: (n, s, I, h, w) half precision, what the predictor sees.
-        errors: (n, K, h, w), logarithms of the squared errors at even counts, the levels.
+        errors: (n, K, h, w), logarithms of the squared errors at uniform counts, the levels.
         y: (n, m, h, w) integers, the exact measurements; of the first few crops only.
     """
 
@@ -175,12 +175,14 @@ def examine(
         return (error + _LEAST_ERROR).log()
 
     grid = y.shape[-2:]
-    even = _draw_levels(levels, len(x), x.device)
+    uniform = _draw_levels(levels, len(x), x.device)
     evidence = Evidence(imager.operator, _whitening(imager), levels)
     part = max(1, int(FIRST_LOOK * levels[0]))
-    look(evidence, even.new_full((len(x), *grid), part))  # predicts the rows up to the first level
+    look(
+        evidence, uniform.new_full((len(x), *grid), part)
+    )  # predicts the rows up to the first level
     so_far, inputs, errors = [], [], []
-    for count in even.unbind(1):
+    for count in uniform.unbind(1):
         errors.append(look(evidence, count[:, None, None].expand(-1, *grid)))
         so_far.append(copy.copy(evidence))
         inputs.append(evidence.inputs.half())
@@ -191,7 +193,7 @@ def examine(
             assert evidence.counts is not None
             error = look(evidence, _draw_growth(evidence.counts, error, imager.rows))
             inputs.append(evidence.inputs.half())
-    curves = _at_levels(torch.stack(errors, dim=1), even.log(), x.new_tensor(levels).log())
+    curves = _at_levels(torch.stack(errors, dim=1), uniform.log(), x.new_tensor(levels).log())
     return torch.stack(inputs, dim=1), curves
 
 

@@ -15,7 +15,7 @@ from tersense.models.imager import Imager
 from tersense.runtime.device import device_name
 
 YARDSTICK = "yardstick"
-EVEN, CLOSED, ROUNDS = "even", "closed-3", 3  # ways to take an image
+UNIFORM, CLOSED, ROUNDS = "uniform", "closed-3", 3  # ways to take an image
 THREADS = 2
 REPETITIONS = 9
 SIDES = {"cpu": 256, "cuda": 1024}  # usual test images; for a GPU they are too little to do
@@ -39,7 +39,7 @@ def count_multiply_adds(run: Run) -> int:
 def count_costs(imager: Imager, rate: float) -> dict[str, dict[str, float]]:
     """Count what each way to take an image at a rate needs to give it back, per pixel."""
     predictor = imager.camera.predictor
-    weights = {EVEN: imager.parameters, CLOSED: imager.parameters + _weights(predictor)}
+    weights = {UNIFORM: imager.parameters, CLOSED: imager.parameters + _weights(predictor)}
     return {
         way: {
             "weights": weights[way],
@@ -104,10 +104,10 @@ def time_reconstruction(imager: Imager, rate: float, quick: bool = False) -> dic
 
 
 def _reconstructions(imager: Imager, rate: float, side: int) -> dict[str, Run]:
-    """Return what gives an image back: from even counts, and in rounds where it can decide."""
-    image, even = random_image(side), imager.at_rate(rate)
-    y = even.sense(image)
-    runs: dict[str, Run] = {EVEN: lambda: even.estimate(y)}
+    """Return what gives an image back: from uniform counts, and in rounds where it can decide."""
+    image, uniform = random_image(side), imager.at_rate(rate)
+    y = uniform.sense(image)
+    runs: dict[str, Run] = {UNIFORM: lambda: uniform.estimate(y)}
     if imager.camera.predictor is not None:
         closed = AdaptiveCamera(imager, rate, "closed", ROUNDS)
         runs[CLOSED] = lambda: closed.captures(image)[0].estimate()

@@ -15,9 +15,9 @@ const sum = (values) => values.reduce((all, value) => all + value, 0);
 /** How many rows each window takes if the sensor decides as it measures. y: (rows, windows). */
 export function openLoop(weights, y, windows, budget) {
   const { levels } = weights;
-  const even = levels.findLast((level) => level <= (4 * budget) / (10 * windows)) ?? levels[0];
-  const part = Math.max(Math.floor((7 * budget) / 10), even * windows);
-  const counts = decide(weights, y, windows, part, new Array(windows).fill(even), true);
+  const uniform = levels.findLast((level) => level <= (4 * budget) / (10 * windows)) ?? levels[0];
+  const part = Math.max(Math.floor((7 * budget) / 10), uniform * windows);
+  const counts = decide(weights, y, windows, part, new Array(windows).fill(uniform), true);
   return decide(weights, y, windows, budget, counts);
 }
 

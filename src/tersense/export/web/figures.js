@@ -1,7 +1,7 @@
 // How close two images are, and what measurements look like: the figures of the Python package.
 
 const HEAT = [[0, 0, 4], [87, 16, 110], [188, 55, 84], [249, 142, 9], [252, 255, 164]];
-const [FEW, EVEN, MANY] = [[24, 78, 190], [238, 238, 238], [226, 84, 8]];
+const [FEW, UNIFORM, MANY] = [[24, 78, 190], [238, 238, 238], [226, 84, 8]];
 const [MINUS, ZERO, PLUS] = [[33, 92, 168], [235, 235, 235], [214, 96, 32]];
 const FULL_SCALE = 64; // gray levels: larger errors look the same
 const OVER = 0.55; // share of the colors of counts; the rest is the image
@@ -90,19 +90,19 @@ export function paintError(canvas, channels, originals, width, height) {
 
 /** What the colors of counts mean; small differences shall not look large. */
 export function countScale(counts) {
-  const even = Math.round(counts.reduce((all, count) => all + count, 0) / counts.length);
-  const low = Math.min(...counts, Math.floor(even / 2));
-  return [low, even, Math.max(...counts, 2 * even)].map((count) => Math.max(1, count));
+  const uniform = Math.round(counts.reduce((all, count) => all + count, 0) / counts.length);
+  const low = Math.min(...counts, Math.floor(uniform / 2));
+  return [low, uniform, Math.max(...counts, 2 * uniform)].map((count) => Math.max(1, count));
 }
 
-export function countTicks([low, even, high]) {
-  return [low, Math.round(Math.sqrt(low * even)), even, Math.round(Math.sqrt(even * high)), high];
+export function countTicks([low, uniform, high]) {
+  return [low, Math.round(Math.sqrt(low * uniform)), uniform, Math.round(Math.sqrt(uniform * high)), high];
 }
 
-function countColor(count, [low, even, high]) {
+function countColor(count, [low, uniform, high]) {
   const log = Math.log(Math.max(1, count));
-  const [a, b, c] = [low, even, high].map(Math.log);
-  return log < b ? between([FEW, EVEN], (log - a) / (b - a || 1)) : between([EVEN, MANY], (log - b) / (c - b || 1));
+  const [a, b, c] = [low, uniform, high].map(Math.log);
+  return log < b ? between([FEW, UNIFORM], (log - a) / (b - a || 1)) : between([UNIFORM, MANY], (log - b) / (c - b || 1));
 }
 
 /** Draw counts per window over the image in gray, with their numbers where there is room. */

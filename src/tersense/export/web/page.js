@@ -7,8 +7,8 @@ import { Camera } from "./sensing.js";
 
 const $ = (selector) => document.querySelector(selector);
 const MODES = {
-  even: "the same number of measurements in every window",
-  open: "40 % of them evenly; then the sensor decides, at 70 % again, where more pays",
+  uniform: "the same number of measurements in every window",
+  open: "40 % of them uniformly; then the sensor decides, at 70 % again, where more pays",
   encoder: "the sensor computes all sums and keeps those that tell most",
 };
 

@@ -32,7 +32,7 @@ async function measure({ channels, height, width, rows: mean, mode, bits, noise 
   const began = performance.now();
   const grid = camera.grid(height, width);
   const windows = grid[0] * grid[1];
-  const rows = mode === "even" ? mean : camera.rows;
+  const rows = mode === "uniform" ? mean : camera.rows;
   const exact = channels.map((channel) => camera.sense(channel, height, width, rows));
   const seconds = (performance.now() - began) / 1000;
   const noisy = exact.map((y, channel) => disturb(y, noise, SEED + channel));
@@ -41,7 +41,7 @@ async function measure({ channels, height, width, rows: mean, mode, bits, noise 
   let codes = bits ? noisy.map((y) => quantize(y, converter, windows, bits)) : noisy;
   const stood = (code, k) => (bits ? (code + offsets[Math.floor(k / windows)]) * steps[Math.floor(k / windows)] : code);
   let counts = null;
-  if (mode !== "even") {
+  if (mode !== "uniform") {
     counts = decideAll(codes.map((y) => y.map(stood)), windows, mean, mode);
     codes = codes.map((y) => y.map((value, k) => (Math.floor(k / windows) < counts[k % windows] ? value : 0)));
   }

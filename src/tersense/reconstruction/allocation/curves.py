@@ -16,8 +16,8 @@ from tersense.sensing.loops import compiled
 
 LEVELS = 13  # points of a predicted curve
 _PIECES = 4  # straight pieces between two of them
-# Predicted, in dB for a whole budget: below stay even, above trust it altogether. The best of many
-# uncertain predictions promises too much: 0.3 to 0.5 dB on images that have nothing to gain.
+# Predicted gain in dB for a whole budget: below stay uniform, above follow it altogether. The best
+# of many uncertain predictions promises too much: 0.3 to 0.5 dB on images with nothing to gain.
 _NO_GAIN, _SURE_GAIN = 0.4, 1.2
 
 Counts = NDArray[np.int64]
@@ -39,8 +39,8 @@ def allocate(
 ) -> Counts:
     """Spend the rest of a budget where the error falls most.
 
-    Where the curves promise next to nothing over an even share, the budget is spent evenly: errors
-    of prediction would cost more than there is to gain.
+    Where the curves promise next to nothing over a uniform share, the budget is spent uniformly:
+    errors of prediction would cost more than there is to gain.
 
     Args:
         log_errors: (K, h, w), logarithm of the squared error of each window at each level; they
@@ -53,15 +53,15 @@ def allocate(
         (h, w) new counts, nowhere lower. Their sum is the budget, or all that the windows can take.
     """
     _check(log_errors, levels, counts, budget)
-    even = spread_evenly(counts, budget, levels[-1])
+    uniform = spread_evenly(counts, budget, levels[-1])
     counts = np.maximum(counts, levels[0])
     if counts.sum() >= budget:  # there is no choice
-        return even
+        return uniform
     steps, errors = _curves(log_errors, levels, counts)
     best = _steepest_first(steps, errors, int(budget - counts.sum())).reshape(counts.shape)
     at_stake = 1 - float(counts.sum()) / budget
-    trust = _trust(steps, errors, counts + best, even, at_stake)
-    blend = np.floor(even + trust * (counts + best - even)).astype(np.int64)
+    trust = _trust(steps, errors, counts + best, uniform, at_stake)
+    blend = np.floor(uniform + trust * (counts + best - uniform)).astype(np.int64)
     return spread_evenly(np.maximum(blend, counts), budget, levels[-1])
 
 
@@ -183,16 +183,16 @@ def _steepest_first(steps: Counts, errors: NDArray[np.float64], budget: int) -> 
 
 
 def _trust(
-    steps: Counts, errors: NDArray[np.float64], best: Counts, even: Counts, at_stake: float
+    steps: Counts, errors: NDArray[np.float64], best: Counts, uniform: Counts, at_stake: float
 ) -> float:
-    """Return from 0 to 1 how far to go from the even counts to the best ones.
+    """Return from 0 to 1 how far to go from the uniform counts to the best ones.
 
     `at_stake` is the share of the budget that is being spent.
     """
-    of_best, of_even = (_total_at(some.reshape(-1), steps, errors) for some in (best, even))
-    if not (of_even > 0 and of_best > 0):
+    of_best, of_uniform = (_total_at(some.reshape(-1), steps, errors) for some in (best, uniform))
+    if not (of_uniform > 0 and of_best > 0):
         return 0.0
-    gain = 10 * math.log10(of_even / of_best) / at_stake
+    gain = 10 * math.log10(of_uniform / of_best) / at_stake
     return min(1.0, max(0.0, (gain - _NO_GAIN) / (_SURE_GAIN - _NO_GAIN)))
 
 

@@ -18,8 +18,8 @@ windows together take what the budget allows, bit by bit: `spend`. Shifts and di
 also those of negative numbers. `export.adaptive_c` and `export.adaptive_verilog` write the
 same integers for hardware.
 
-*Open loop*: the sensor measures 40 % of the budget evenly, decides which windows go on up to 70 %,
-and decides again, each window scored from the rows that it has then (`open_loop`).
+*Open loop*: the sensor measures 40 % of the budget uniformly, decides which windows go on up to
+70 %, and decides again, each window scored from the rows that it has then (`open_loop`).
 *Encoder*: it has computed all sums anyway and decides once which to send.
 """
 
@@ -96,8 +96,8 @@ class IntegerDecision(nn.Module):
             y: (m, h, w), exact measurements; a decision sees those that are taken by then.
             budget: Of all windows together.
         """
-        even = max(self.levels[0], 4 * budget // (10 * y[0].size))
-        counts = np.full(y.shape[1:], self.levels[self.groups_known(even) - 1])
+        uniform = max(self.levels[0], 4 * budget // (10 * y[0].size))
+        counts = np.full(y.shape[1:], self.levels[self.groups_known(uniform) - 1])
         part = max(7 * budget // 10, int(counts.sum()))
         return self.decide(y, budget, self.decide(y, part, counts, whole=True))
 
