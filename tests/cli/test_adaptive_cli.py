@@ -64,6 +64,21 @@ def test_evaluate_counts_measurements_and_tells_predictions(desk, capsys, mode):
     assert ("prediction" in result) == (mode == "closed") == ("predicted PSNR is off by" in said)
 
 
+def test_evaluate_lets_another_model_decide(desk, capsys):
+    write_model(desk / "other.safetensors", deciding_imager(seed=1))
+    words = ["evaluate", "gray.png", "-m", "model.safetensors", "--adaptive", "closed"]
+    words = [*words, "--rate", "0.2", "--rounds", "4", "--json", "r.json"]
+    scores = []
+    for more in ([], ["--decider", "other.safetensors"]):
+        assert main([*words, *more]) == 0
+        result = json.loads((desk / "r.json").read_text())
+        assert result["measurements_per_pixel"] == pytest.approx(12 * 88 / (57 * 81))
+        scores.append(result["mean"]["psnr"])
+    assert result["adaptive"]["decider"] == "adaptive"
+    assert scores[0] != scores[1]
+    assert "at most 4 rounds, decided by adaptive" in capsys.readouterr().out
+
+
 def test_evaluate_until_a_quality_is_predicted(desk, capsys):
     words = ["evaluate", "gray.png", "-m", "model.safetensors", "--adaptive", "closed"]
     assert main([*words, "--psnr", "5", "--rounds", "4", "--json", "r.json"]) == 0

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from skimage import data
 
+import tersense
 from cameras import adaptive_imager, deciding_imager
 from tersense.errors import TersenseError
 from tersense.evaluation.adaptive import counts_by_change, mean_squares, oracle_counts
@@ -98,6 +99,29 @@ def test_even_is_the_camera_of_that_rate(imager):
     uniform = AdaptiveCamera(imager, 0.25, "uniform").capture(IMAGE).estimate
     lower = imager.at_rate(0.25)
     np.testing.assert_allclose(uniform, lower.estimate(lower.sense(IMAGE)), atol=2e-2)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("image", [IMAGE, COLOR], ids=["gray", "color"])
+def test_one_model_decides_and_another_reconstructs(imager, mode, image):
+    other = deciding_imager(seed=1)
+    captured = AdaptiveCamera(imager, 0.2, mode, decider=other).capture(image)
+    y = AdaptiveCamera(other, 0.2, mode).sense(image)
+    np.testing.assert_array_equal(captured.estimate, imager.estimate(y))
+    assert (captured.measurements, captured.bits) == (y.taken, 8 * y.payload_bytes)
+    assert captured.predicted is None  # what the other network would reach
+    if mode in ("closed", "open", "encoder"):
+        assert (y.counts != AdaptiveCamera(imager, 0.2, mode).sense(image).counts).any()
+
+
+def test_who_decides_must_have_the_same_patterns(imager):
+    flex = tersense.load("flex")
+    with pytest.raises(TersenseError, match="must have the patterns of adaptive, which flex has"):
+        AdaptiveCamera(imager, 0.2, decider=flex)
+    with pytest.raises(TersenseError, match="PSNR is predicted for the network that reconstructs"):
+        AdaptiveCamera(imager, 0.2, psnr=30, decider=deciding_imager(seed=1))
+    with pytest.raises(TersenseError, match="counts per window must be None"):
+        AdaptiveCamera(tersense.load("lapped-r25"), 0.2, decider=flex)
 
 
 def test_a_camera_without_a_decision_is_refused():

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tersense.cli.adaptive import (
+    DeciderOption,
     MapsOption,
     ModeOption,
     PsnrOption,
@@ -68,6 +69,7 @@ def evaluate(
     rounds: RoundsOption = None,
     psnr: PsnrOption = None,
     maps: MapsOption = None,
+    decider: DeciderOption = None,
     bpp: BppOption = None,
     quality: QualityOption = None,
     refine: RefineOption = 0,
@@ -87,6 +89,8 @@ def evaluate(
 
     Example: tersense evaluate Set11 -m flex --rate 0.1 --adaptive closed --rounds 5
 
+    Example: tersense evaluate Set11 -m large --decider fast --rate 0.1 --adaptive closed
+
     Example: tersense evaluate Set11 -m flex --adaptive closed --psnr 32
 
     Example: tersense evaluate Set11 --bpp 0.4
@@ -102,9 +106,9 @@ def evaluate(
         bpp, quality, adaptive, rounds, refine,
         {"--rate": rate, "--stride": stride, "--bits": bits, "--noise": noise,
          "--photons": photons, "--psnr": psnr, "--maps": maps, "--seed": seed,
-         "--full-scale": full_scale != "auto"},
+         "--full-scale": full_scale != "auto", "--decider": decider},
     )  # fmt: skip
-    choose = of_size or choose_adaptive(adaptive, rate, rounds, psnr, maps)
+    choose = of_size or choose_adaptive(adaptive, rate, rounds, psnr, maps, decider)
     if adaptive and stride is not None:
         raise typer.BadParameter("--stride is the paper's protocol; leave it out with --adaptive")
     model = able_model(model) if of_size else model
@@ -172,6 +176,8 @@ def _tell_adaptive(result: dict[str, Any]) -> str:
     if "rounds" in how:
         wanted = "" if how["psnr"] is None else f", until {how['psnr']:g} dB are predicted"
         text += f", at most {how['rounds']} rounds{wanted}"
+    if "decider" in how:
+        text += f", decided by {how['decider']}"
     if prediction:
         text += (
             f"; predicted PSNR is off by {prediction['mean_absolute_error']:.2f} dB "

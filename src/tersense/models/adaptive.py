@@ -2,6 +2,9 @@
 
 The image is known here, so that all rows are sensed at once; the decision sees only what the mode
 lets it see. See `capture` for cameras that really measure in rounds.
+
+Who decides need not be who reconstructs: a small network with the same patterns decides nearly as
+well as a large one, and a round costs little then (`decider`).
 """
 
 from collections.abc import Sequence
@@ -86,6 +89,8 @@ class AdaptiveCamera(ImagerCamera):
         psnr: Of the closed loop: measure until the predicted PSNR is as high.
         own_maps: In color, let each channel have counts of its own, a third of the budget each;
             otherwise they share one map.
+        decider: Another imager with the same patterns, which decides instead; `imager` then only
+            reconstructs.
     """
 
     def __init__(
@@ -96,18 +101,23 @@ class AdaptiveCamera(ImagerCamera):
         rounds: int | None = None,
         psnr: float | None = None,
         own_maps: bool = False,
+        decider: Imager | None = None,
     ) -> None:
-        if mode in ("open", "encoder") and imager.camera.decision is None:
+        self.decider = decider or imager
+        if mode in ("open", "encoder") and self.decider.camera.decision is None:
             raise TersenseError(
-                f"{imager.name} has no decision for sensors; train it with train.allocation=true"
+                f"{self.decider.name} has no decision for sensors; train it with "
+                "train.allocation=true"
             )
         if mode != "closed" and (rounds, psnr) != (None, None):
             raise TersenseError(f"rounds and psnr belong to the mode closed, got {mode}")
+        if decider is not None:
+            _require_alike(imager, decider, psnr)
         self.imager, self.mode, self.psnr, self.own_maps = imager, mode, psnr, own_maps
         usual = USUAL_ROUNDS if psnr is None else ROUNDS_TO_QUALITY
         self.rounds = 1 if mode != "closed" else usual if rounds is None else rounds
         self.mean_rows = rows_for_rate(rate, imager.geometry.stride)
-        imager.begin((1, 1), rate, self.rounds, psnr=psnr)  # refuses what cannot be
+        self.decider.begin((1, 1), rate, self.rounds, psnr=psnr)  # refuses what cannot be
 
     @property
     def rows(self) -> int:
@@ -122,7 +132,8 @@ class AdaptiveCamera(ImagerCamera):
     def describe(self) -> dict[str, Any]:
         """Return how it decides, ready for JSON."""
         closed = {"rounds": self.rounds, "psnr": self.psnr} if self.mode == "closed" else {}
-        return {"mode": self.mode, **closed, "own_maps": self.own_maps}
+        other = {} if self.decider is self.imager else {"decider": self.decider.name}
+        return {"mode": self.mode, **closed, "own_maps": self.own_maps, **other}
 
     def sense(
         self, image: ImageArray, readout: Readout | None = None, depth: int = USUAL
@@ -136,6 +147,8 @@ class AdaptiveCamera(ImagerCamera):
         """Sense, decide and reconstruct one image."""
         captures = self.captures(image, readout, depth)
         y = _joined([capture.measurements() for capture in captures])
+        if self.decider is not self.imager:
+            return Captured(self.imager.estimate(y), y.taken, 8 * y.payload_bytes)
         predicted = None
         if self.rounds > 1:  # looks at the image, which need not be reconstructed again then
             errors = [10 ** (-capture.predicted_psnr() / 10) for capture in captures]
@@ -148,7 +161,7 @@ class AdaptiveCamera(ImagerCamera):
         self, image: ImageArray, readout: Readout | None = None, depth: int = USUAL
     ) -> list[Capture]:
         """Return the finished capture of an image; of each channel, where maps are their own."""
-        y = self.imager.sense(image, readout=readout, depth=depth)
+        y = self.decider.sense(image, readout=readout, depth=depth)
         known = y.header.readout
         if image.ndim == 2 or not self.own_maps:
             return [self._captured(y.values, image, known, depth)]
@@ -164,13 +177,13 @@ class AdaptiveCamera(ImagerCamera):
         scale = 255 / largest_pixel(depth)
 
         def begin(rate: float) -> Capture:
-            return self.imager.begin(
+            return self.decider.begin(
                 (image.shape[0], image.shape[1]), rate, self.rounds, readout,
                 color=image.ndim == 3, depth=depth, psnr=self.psnr,
             )  # fmt: skip
 
         def reconstruct(counts: Counts) -> NDArray[np.float32]:
-            trial = begin(self.imager.rate)  # the oracle tries counts beyond the budget
+            trial = begin(self.decider.rate)  # the oracle tries counts beyond the budget
             trial.take(counts, values)
             return trial.estimate() * np.float32(scale)
 
@@ -185,7 +198,7 @@ class AdaptiveCamera(ImagerCamera):
         elif self.mode == "change":
             size = grid[0], grid[1]
             counts = counts_by_change(
-                reconstruct, size, self.geometry.stride, self.imager.rows, budget
+                reconstruct, size, self.geometry.stride, self.decider.rows, budget
             )
         elif self.mode == "oracle":
             stride = self.geometry.stride
@@ -197,15 +210,29 @@ class AdaptiveCamera(ImagerCamera):
 
     @property
     def _levels(self) -> tuple[int, ...]:
-        return predictor_for(self.imager.reconstructor, PredictorOptions(1)).levels
+        return predictor_for(self.decider.reconstructor, PredictorOptions(1)).levels
 
     def _decide(self, sums: NDArray[Any], budget: int) -> Counts:
         """Return the counts (h, w) that the sensor decides on; in color by the mean of channels."""
-        decision = self.imager.camera.decision
+        decision = self.decider.camera.decision
         assert decision is not None
         gray = sums.mean(axis=0) if sums.ndim == 4 else sums
         whole = np.rint(gray).astype(np.int64)  # codes of a converter stand for whole sums
         return (decision.open_loop if self.mode == "open" else decision.decide)(whole, budget)
+
+
+def _require_alike(imager: Imager, decider: Imager, psnr: float | None) -> None:
+    """Refuse a decider whose measurements the imager cannot use, or whose words are not its own."""
+    imager.camera.require_any_count()
+    if decider.patterns.hash != imager.patterns.hash:
+        raise TersenseError(
+            f"the decider must have the patterns of {imager.name}, which {decider.name} has not; "
+            "as fast has those of large"
+        )
+    if psnr is not None:
+        raise TersenseError(
+            "a PSNR is predicted for the network that reconstructs; leave the decider out"
+        )
 
 
 def _joined(channels: Sequence[Measurements]) -> Measurements:
