@@ -29,6 +29,7 @@ from tersense.evaluation.metrics import psnr
 from tersense.io.images import read_image, write_image
 from tersense.io.webpage import SAMPLES
 from tersense.measurements.measurements import Measurements
+from tersense.models.adaptive import AdaptiveCamera
 from tersense.models.capture import Capture
 from tersense.models.files import write_model
 from tersense.models.imager import Imager
@@ -293,6 +294,24 @@ def test_a_model_that_decides_is_compared_with_itself_at_as_many_measurements(
     assert list(worth) == ["Uniform", "2 rounds", "Gain"]
     assert worth["Uniform"] == (done.quality["PSNR"][0], "16 in every window")
     assert worth["Gain"][1] == f"both of {done.measurements.taken:,} measurements"
+
+
+def test_a_small_model_with_the_same_patterns_decides(deciding_studio, tmp_path):
+    write_image(tmp_path / "photo.png", data.astronaut()[:40, :50])
+    words = tmp_path / "photo.png", "adaptive", "25 %"
+    alone = deciding_studio.work(*words).compared
+    small = adaptive_imager(seed=1)
+    small.reconstructor.phases = small.reconstructor.phases[:1]
+    small.name = "small"
+    deciding_studio.shelf["small"] = {"50 %": small}
+    helped = deciding_studio.work(*words).compared
+    y = AdaptiveCamera(small, 0.25, "closed", 3).sense(helped.original)
+    np.testing.assert_array_equal(helped.adaptive.counts, y.counts)
+    assert (helped.adaptive.counts != alone.adaptive.counts).any()
+    whole = deciding_studio.shelf["adaptive"]["50 %"]
+    np.testing.assert_array_equal(helped.adaptive_image, whole.reconstruct(y))
+    assert describe_comparison(helped)["3 rounds"][1].endswith(" per window, decided by small")
+    assert "decided" not in describe_comparison(alone)["3 rounds"][1]
 
 
 def test_a_model_that_does_not_decide_is_not_compared(studio, tmp_path):

@@ -75,6 +75,18 @@ def deciding_camera(rates: Mapping[str, Imager]) -> Imager | None:
     return whole if whole.camera.predictor is not None else None
 
 
+def quickest_decider(shelf: Shelf, whole: Imager) -> Imager:
+    """Return the smallest camera on the shelf that can decide for a camera, in less time.
+
+    Args:
+        shelf: The cameras on offer.
+        whole: Of `deciding_camera`, with the same patterns; itself where no other is smaller.
+    """
+    deciding = (deciding_camera(rates) for rates in shelf.values())
+    alike = [one for one in deciding if one and one.patterns.hash == whole.patterns.hash]
+    return min([whole, *alike], key=lambda imager: imager.parameters)
+
+
 def _at_rates(imager: Imager) -> list[Imager]:
     if not imager.reconstructor.any_rate:
         return [imager]
@@ -187,6 +199,7 @@ def capture(imager: Imager, image: ImageArray, readout: Readout | None = None) -
 def describe_comparison(compared: Comparison) -> dict[str, tuple[str, str]]:
     """Return what rounds are worth: name → value, and what else to know."""
     counts, original = counts_of(compared.adaptive), compared.original
+    decided = f", decided by {compared.decider.name}" if compared.decider else ""
     return {
         "Uniform": (
             f"{psnr(compared.uniform_image, original):.2f} dB",
@@ -194,7 +207,7 @@ def describe_comparison(compared: Comparison) -> dict[str, tuple[str, str]]:
         ),
         f"{compared.rounds} rounds": (
             f"{psnr(compared.adaptive_image, original):.2f} dB",
-            f"{counts.min()} to {counts.max()} per window",
+            f"{counts.min()} to {counts.max()} per window{decided}",
         ),
         "Gain": (f"{compared.gain:+.2f} dB", f"both of {compared.adaptive.taken:,} measurements"),
     }

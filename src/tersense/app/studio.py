@@ -25,6 +25,7 @@ from tersense.app.state import (
     choose_readout,
     choose_rounds,
     deciding_camera,
+    quickest_decider,
 )
 from tersense.errors import TersenseError
 from tersense.experiments.comparison import Comparison, counts_of
@@ -162,7 +163,8 @@ class Studio:
                 done = capture(imager, image, readout)
                 compared = None
                 if (whole := deciding_camera(self.shelf[family])) is not None:
-                    compared = _compare(whole, done, rounds, readout)
+                    decider = quickest_decider(self.shelf, whole)
+                    compared = _compare(whole, decider, done, rounds, readout)
                 deadline.check()
                 return Results(done, note, self._write(path.stem, done, compared), compared)
         finally:
@@ -228,13 +230,16 @@ class Studio:
             self._idle.put(decoder)  # who comes late is told, not kept waiting
 
 
-def _compare(whole: Imager, done: Capture, rounds: int, readout: Readout) -> Comparison:
+def _compare(
+    whole: Imager, decider: Imager, done: Capture, rounds: int, readout: Readout
+) -> Comparison:
     """Spend as many measurements as were taken uniformly again, in rounds."""
-    camera = AdaptiveCamera(whole, done.imager.rate, "closed", rounds)
+    camera = AdaptiveCamera(whole, done.imager.rate, "closed", rounds, decider=decider)
     y = camera.sense(done.original, readout)
     return Comparison(
-        whole, rounds, done.original, done.measurements, y, done.estimate, whole.reconstruct(y)
-    )
+        whole, rounds, done.original, done.measurements, y, done.estimate, whole.reconstruct(y),
+        None if decider is whole else decider,
+    )  # fmt: skip
 
 
 def _size(path: Path) -> int:

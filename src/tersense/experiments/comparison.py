@@ -30,6 +30,7 @@ class Comparison:
         adaptive: Counts per window.
         uniform_image: Reconstructed from `uniform`.
         adaptive_image: Reconstructed from `adaptive`.
+        decider: Who decided on the counts, where it was not the imager.
     """
 
     imager: Imager
@@ -39,6 +40,7 @@ class Comparison:
     adaptive: Measurements
     uniform_image: ImageArray
     adaptive_image: ImageArray
+    decider: Imager | None = None
 
     @property
     def gain(self) -> float:
