@@ -456,7 +456,7 @@ def test_the_page_in_a_browser(browser, address, tmp_path):
     page.close()
 
 
-def test_even_and_adaptive_are_seen_side_by_side(browser, address):
+def test_uniform_and_adaptive_are_seen_side_by_side(browser, address):
     page = browser.new_page(viewport={"width": 1366, "height": 900})
     page.set_default_timeout(60_000)
     expect.set_options(timeout=60_000)

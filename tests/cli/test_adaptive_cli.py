@@ -65,7 +65,9 @@ def test_evaluate_counts_measurements_and_tells_predictions(desk, capsys, mode):
 
 
 def test_evaluate_lets_another_model_decide(desk, capsys):
-    write_model(desk / "other.safetensors", deciding_imager(seed=1))
+    other = deciding_imager(seed=1)
+    other.name = "other"
+    write_model(desk / "other.safetensors", other)
     words = ["evaluate", "gray.png", "-m", "model.safetensors", "--adaptive", "closed"]
     words = [*words, "--rate", "0.2", "--rounds", "4", "--json", "r.json"]
     scores = []
@@ -74,9 +76,12 @@ def test_evaluate_lets_another_model_decide(desk, capsys):
         result = json.loads((desk / "r.json").read_text())
         assert result["measurements_per_pixel"] == pytest.approx(12 * 88 / (57 * 81))
         scores.append(result["mean"]["psnr"])
-    assert result["adaptive"]["decider"] == "adaptive"
+    assert result["adaptive"]["decider"] == "other"
     assert scores[0] != scores[1]
-    assert "at most 4 rounds, decided by adaptive" in capsys.readouterr().out
+    assert "at most 4 rounds, decided by other" in capsys.readouterr().out
+    words = ["evaluate", "gray.png", "-m", "model.safetensors", "--bpp", "2", "--json", "r.json"]
+    assert main([*words, "--adaptive", "closed", "--decider", "other.safetensors"]) == 0
+    assert "counts: closed, 3 rounds, decided by other" in capsys.readouterr().out
 
 
 def test_evaluate_until_a_quality_is_predicted(desk, capsys):
@@ -99,6 +104,7 @@ def test_evaluate_until_a_quality_is_predicted(desk, capsys):
         (["--adaptive", "closed", "--rate", "0.9"], "rate must lie between"),
         (["--adaptive", "closed", "--rate", "0.2", "--counts", "c.npy"], "decides the counts"),
         (["--adaptive", "open", "--rate", "0.2", "-m", "plain.safetensors"], "no decision"),
+        (["--bpp", "2", "--plain"], "the size of a coded file; leave --plain out"),
         (["--adaptive", "closed", "--rate", "0.25", "-m", "paper-r25"], "cannot decide"),
     ],
     ids=str,

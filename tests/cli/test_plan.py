@@ -108,6 +108,24 @@ def test_a_measurement_file_is_a_beginning_and_values_may_be_measurements(tmp_pa
     np.testing.assert_array_equal(kept.values, np.where(there, y, 0))
 
 
+def test_a_model_that_moved_is_remembered(tmp_path, model):
+    run("--size", "57x39", "-m", model, "--rate", 0.2, "-o", tmp_path / "0")
+    count = len(read_csv(tmp_path / "0/measurements.csv"))
+    np.savetxt(tmp_path / "v.csv", np.linspace(0, 90, count))
+    moved = model.rename(tmp_path / "moved.safetensors")
+    run(tmp_path / "0", "--values", tmp_path / "v.csv", "-m", moved, "-o", tmp_path / "1")
+    assert json.loads((tmp_path / "1/round.json").read_text())["model"] == str(moved)
+
+
+def test_windows_without_measurements_are_planned_without_a_prediction(tmp_path, model, capsys):
+    imager = read_model(model)
+    counts = np.full(imager.geometry.grid(*IMAGE.shape), 8)
+    counts[0] = 0
+    imager.sense(IMAGE, counts=counts).save(tmp_path / "part.tsm")
+    run(tmp_path / "part.tsm", "-m", model, "--rate", 0.3, "-o", tmp_path / "0")
+    assert "predicted" not in capsys.readouterr().out
+
+
 def test_noise_is_remembered(tmp_path, model):
     run("--size", "57x39", "-m", model, "--rate", 0.2, "--noise", 5, "-o", tmp_path / "0")
     count = len(read_csv(tmp_path / "0/measurements.csv"))
@@ -123,7 +141,10 @@ def test_noise_is_remembered(tmp_path, model):
         (["--size", "40x30", "-o", "new"], "--rate, or a --psnr"),
         (["--size", "40x30", "--rate", "0.2", "--values", "v.csv", "-o", "new"], "got none"),
         (["0", "-o", "new"], "give them with --values"),
-        (["0", "--values", "v.csv", "--rate", "0.2", "-o", "new"], "0 knows size, rate"),
+        (["0", "--values", "v.csv", "--rate", "0.2", "-o", "new"], "0 knows --rate already"),
+        (["0", "--values", "v.csv", "--camera", "array", "-o", "new"], "0 knows --camera already"),
+        (["0", "--values", "v.csv", "--scale", "1", "-o", "new"], "0 knows --scale already"),
+        (["gray.tsm", "--rate", "0.5", "--noise", "3", "-o", "new"], "tells the noise of its"),
         (["0", "--values", "v.csv", "-o", "new"], "32 exposures × 12 detectors"),
         (["color.tsm", "--rate", "0.5", "-m", "adaptive.safetensors", "-o", "new"], "gray images"),
         (["broken", "--values", "v.csv", "-o", "new"], "broken is not the folder of a round"),
@@ -135,6 +156,7 @@ def test_mistakes_get_one_line(tmp_path, model, monkeypatch, capsys, arguments, 
     run("--size", "57x39", "-m", model, "--rate", 0.2, "-o", "0")
     np.savetxt("v.csv", [[1, 2], [3, 4]], delimiter=",")
     read_model(model).sense(np.stack([IMAGE] * 3, -1)).save("color.tsm")
+    read_model(model).at_rate(0.1).sense(IMAGE).save("gray.tsm")
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken/round.json").write_text(json.dumps({"model": 3}))
     capsys.readouterr()

@@ -8,7 +8,7 @@ from skimage import data
 
 from cameras import adaptive_imager, deciding_imager
 from tersense.cli.program import main
-from tersense.evaluation.protocols import score_image
+from tersense.evaluation.protocols import Score, score_image
 from tersense.experiments import adaptive
 from tersense.io.images import write_image
 from tersense.models.adaptive import AdaptiveCamera
@@ -48,6 +48,29 @@ def test_every_way_is_measured_and_the_worst_image_told(desk, capsys):
     camera = AdaptiveCamera(read_model("good.safetensors"), 0.2, "closed", 5)
     score = score_image(camera, "a", data.camera()[100:148, 100:148])
     assert row["ways"]["closed-5"]["images"][0]["psnr"] == pytest.approx(score.psnr, abs=1e-3)
+
+
+def test_images_that_come_back_exactly_have_no_worst(monkeypatch):
+    scores = {"uniform": [np.inf, 30.0], "open": [np.inf, 29.0], "closed-2": [np.inf, 31.0]}
+
+    def score_images(camera, images):
+        return [Score("a", psnr, 1.0, 0.0, 1, 8, 64) for psnr in scores[camera]]
+
+    monkeypatch.setattr(adaptive, "score_images", score_images)
+    monkeypatch.setattr(adaptive, "summarize", lambda *_: {})
+    monkeypatch.setattr(adaptive, "read_set", lambda *_: [])
+    cameras = {name: Named(name) for name in scores}
+    found = adaptive._measure(cameras, "set", [], quick=True)
+    assert {name: figures["worst"] for name, figures in found.items()} == {
+        "uniform": 0, "open": -1, "closed-2": 0
+    }  # fmt: skip
+
+
+class Named(str):
+    """A camera that is its name."""
+
+    def describe(self):
+        return {}
 
 
 def test_chosen_ways_are_measured_on_whole_images(desk):

@@ -7,7 +7,7 @@ from tersense.io.count_maps import CountScale, draw_count_bar, draw_counts
 SCALE = CountScale(10, 100, 400)
 
 
-def test_an_even_share_is_neutral_fewer_is_blue_more_is_orange():
+def test_a_uniform_share_is_neutral_fewer_is_blue_more_is_orange():
     fewer, uniform, more = SCALE.colors(np.array([20, 100, 300]))
     assert len(set(uniform)) == 1
     assert fewer[2] > fewer[0]

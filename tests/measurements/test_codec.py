@@ -363,6 +363,16 @@ def test_more_rows_than_the_camera_has_are_one_line(tmp_path):
         Measurements.load(tmp_path / "y.tsm", patterns=one)
 
 
+def test_steps_of_more_rows_than_a_header_holds_are_told_when_they_are_written():
+    rows = 16_384
+    patterns = random_patterns(rows, 8, 0.5, stride=8)
+    random = np.random.default_rng(0)
+    readout = Readout(16, steps=tuple(random.integers(20_000, 40_000, rows).astype(float).tolist()))
+    y = Measurements(np.zeros((rows, 1, 1), np.int32), header_for(patterns, 8, 8, readout=readout))
+    with pytest.raises(TersenseError, match="some thousand rows, got 16384; write a plain one"):
+        y.to_bytes(patterns)
+
+
 def test_newer_formats_are_told(coded):
     coded.write_bytes(rewritten(coded.read_bytes(), version=5))
     with pytest.raises(TersenseError, match="format 5 is newer than 4"):

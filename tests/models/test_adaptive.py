@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from skimage import data
 
 import tersense
@@ -13,7 +14,9 @@ from tersense.measurements.measurements import Measurements
 from tersense.measurements.readout import Readout
 from tersense.models.adaptive import AdaptiveCamera
 from tersense.models.files import read_model, write_model
+from tersense.models.imager import Imager
 from tersense.reconstruction.allocation import IntegerDecision
+from tersense.sensing.patterns import Patterns
 
 IMAGE = data.camera()[100:157, 120:201]
 COLOR = np.stack([IMAGE, IMAGE.T[:57, :81].repeat(2, 1)[:57, :81], IMAGE], axis=-1)
@@ -95,7 +98,7 @@ def test_deeper_pixels_and_codes_of_a_converter_serve_as_well(imager, mode):
     assert np.isfinite(coded.estimate).all()
 
 
-def test_even_is_the_camera_of_that_rate(imager):
+def test_uniform_is_the_camera_of_that_rate(imager):
     uniform = AdaptiveCamera(imager, 0.25, "uniform").capture(IMAGE).estimate
     lower = imager.at_rate(0.25)
     np.testing.assert_allclose(uniform, lower.estimate(lower.sense(IMAGE)), atol=2e-2)
@@ -115,9 +118,18 @@ def test_one_model_decides_and_another_reconstructs(imager, mode, image):
 
 
 def test_who_decides_must_have_the_same_patterns(imager):
-    flex = tersense.load("flex")
-    with pytest.raises(TersenseError, match="must have the patterns of adaptive, which flex has"):
+    flex, told = tersense.load("flex"), "patterns, stride and lowest rate of adaptive, which "
+    with pytest.raises(TersenseError, match=f"{told}flex has not"):
         AdaptiveCamera(imager, 0.2, decider=flex)
+    apart = Imager(
+        "apart", Patterns(imager.phi, 16), imager.operator.alpha, 116.0, 69.0, imager.reconstructor
+    )
+    with pytest.raises(TersenseError, match=f"{told}apart has not"):
+        AdaptiveCamera(imager, 0.2, decider=apart)
+    coarse = deciding_imager(seed=1)
+    coarse.reconstructor.lowest_rate = 0.2
+    with pytest.raises(TersenseError, match=f"{told}adaptive has not"):
+        AdaptiveCamera(imager, 0.1, decider=coarse)
     with pytest.raises(TersenseError, match="PSNR is predicted for the network that reconstructs"):
         AdaptiveCamera(imager, 0.2, psnr=30, decider=deciding_imager(seed=1))
     with pytest.raises(TersenseError, match="counts per window must be None"):
@@ -129,6 +141,13 @@ def test_a_camera_without_a_decision_is_refused():
         AdaptiveCamera(adaptive_imager(), 0.2, "open")
     with pytest.raises(TersenseError, match="rate must lie between"):
         AdaptiveCamera(adaptive_imager(), 0.9)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_sensing_draws_no_random_numbers_of_others(imager, mode):
+    state = torch.get_rng_state()
+    AdaptiveCamera(imager, 0.2, mode).sense(IMAGE)
+    assert torch.equal(state, torch.get_rng_state())
 
 
 def test_a_model_file_keeps_the_decision(imager, tmp_path):

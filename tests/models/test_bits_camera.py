@@ -8,7 +8,7 @@ from PIL import Image
 from skimage import data
 
 import tersense
-from cameras import deciding_imager
+from cameras import adaptive_imager, deciding_imager
 from tersense.errors import TersenseError
 from tersense.evaluation.metrics import psnr
 from tersense.evaluation.protocols import evaluate_folder
@@ -111,6 +111,42 @@ def test_patterns_without_a_network_choose_their_step(image):
 def test_who_has_nothing_to_decide_says_so():
     with pytest.raises(TersenseError, match=r"paper-r25 measures every window .* open has nothing"):
         BitsCamera(tersense.load("paper-r25"), bpp=1.0, mode="open")
+
+
+def test_what_a_model_cannot_decide_is_told_at_once():
+    for mode in ("encoder", "open"):
+        with pytest.raises(TersenseError, match="no decision for sensors"):
+            BitsCamera(adaptive_imager(), bpp=1.0, mode=mode)
+    plain = adaptive_imager()
+    plain.camera.predictor = None
+    with pytest.raises(TersenseError, match="cannot decide where to measure"):
+        BitsCamera(plain, bpp=1.0, mode="closed")
+
+
+@pytest.mark.parametrize("refined", [0, 1])
+def test_a_closed_loop_needs_no_decision_of_a_sensor(refined):
+    imager = adaptive_imager()
+    camera = BitsCamera(imager, bpp=2.0, mode="closed", refined=refined)
+    y = camera.sense(GRAY[:57, :81])
+    assert 0.9 < 8 * size_of(y, imager) / (2.0 * 57 * 81) <= 1
+    assert camera.describe() == {
+        "mode": "closed", "bpp": 2.0, "quality": None, "refined": refined, "rounds": 3
+    }  # fmt: skip
+
+
+def test_files_are_nearly_as_large_as_they_may_be(flex):
+    for bpp in (0.3, 0.8):
+        y = BitsCamera(flex, bpp=bpp).sense(GRAY)
+        assert 0.985 < 8 * size_of(y, flex) / (bpp * GRAY.size) <= 1
+
+
+def test_another_model_decides_on_the_counts_of_a_file():
+    imager, other = deciding_imager(), deciding_imager(seed=1)
+    for mode in ("encoder", "closed"):
+        y = BitsCamera(imager, quality=70, mode=mode, decider=other).sense(GRAY[:57, :81])
+        expected = BitsCamera(other, quality=70, mode=mode).sense(GRAY[:57, :81])
+        np.testing.assert_array_equal(y.counts, expected.counts)
+        np.testing.assert_array_equal(y.values, expected.values)
 
 
 def test_deep_pixels_have_deeper_steps(flex):

@@ -129,6 +129,10 @@ def test_mistakes_of_a_camera_get_one_line_each(imager):
         capture.add([1, 2])
     with pytest.raises(TersenseError, match="NaN or Inf"):
         capture.add(np.full(len(request), np.nan))
+    with pytest.raises(
+        TersenseError, match="must lie between ±2,147,483,647, got 1,000,000,000,000"
+    ):
+        capture.add(np.full(len(request), 1e12))
     with pytest.raises(TersenseError, match=r"rate must lie between 0\.0469 and 0\.5, got 0\.7"):
         imager.begin((40, 40), 0.7)
     with pytest.raises(TersenseError, match="rounds must be at least 1, got 0"):
@@ -189,6 +193,24 @@ def test_windows_without_any_measurement_get_some_before_anything_is_decided(ima
     assert (request.after[2:, 3:] >= 9).all()
 
 
+def test_windows_that_have_much_leave_less_for_the_others(imager):
+    counts = np.zeros((8, 11), np.int32)
+    counts[:2] = 30
+    y = imager.sense(IMAGE, counts=counts)
+    capture = imager.resume(y, 0.2)
+    assert not capture.predicts
+    with pytest.raises(TersenseError, match="needs a predictor, and 3 measurements of every win"):
+        capture.predicted_psnr()
+    full = imager.sense(IMAGE).values
+    while (request := capture.next()) is not None:
+        capture.add(full[request.mask])
+    assert capture.counts.min() >= 3
+    assert capture.counts.sum() == capture.budget
+    assert np.isfinite(capture.predicted_psnr())
+    with pytest.raises(TersenseError, match=r"at least 0\.1\d*, so that every window can have 3"):
+        imager.resume(y, 0.14)
+
+
 def test_what_cannot_be_taken_up_again_is_refused(imager):
     y = imager.sense(IMAGE, counts=np.full((8, 11), 9))
     with pytest.raises(TersenseError, match=r"rate must be at least 0\.1406, what is measured"):
@@ -239,8 +261,23 @@ def test_a_quality_out_of_reach_stops_at_the_largest_rate(imager):
             imager.begin(IMAGE.shape, 0.2, **wrong)
     with pytest.raises(TersenseError, match="rounds must be at least 2"):
         imager.begin(IMAGE.shape, 0.2, 1, psnr=30.0)
-    with pytest.raises(TersenseError, match="needs measurements"):
+    with pytest.raises(TersenseError, match="a prediction needs"):
         imager.begin(IMAGE.shape, 0.2).predicted_psnr()
+
+
+def test_rounds_to_a_quality_never_stop_for_a_fraction_of_a_measurement(imager):
+    small = IMAGE[:8, :8]
+    y, capture = imager.sense(small), imager.begin((8, 8), 0.5, 20, psnr=70.0)
+    while (request := capture.next()) is not None:
+        capture.add(y.values[request.mask])
+    assert capture.counts.sum() == capture.budget or len(capture.history) == 20
+
+
+def test_counts_that_are_refused_leave_a_capture_as_it_was(imager):
+    y, capture = imager.sense(IMAGE), imager.begin(IMAGE.shape, 0.2)
+    with pytest.raises(TersenseError, match="keep to the budget"):
+        capture.take(np.full((8, 11), 30), y.values)
+    assert capture.next() is not None
 
 
 def test_a_model_file_keeps_the_predictor(imager, tmp_path):

@@ -11,6 +11,7 @@ from hypothesis.extra import numpy as arrays
 from scipy.spatial import ConvexHull
 
 from tersense.errors import TersenseError
+from tersense.measurements.counts import cell_pixels
 from tersense.reconstruction.allocation import Evidence, allocate, count_levels, spread_evenly
 from tersense.reconstruction.allocation.curves import convex_below
 from tersense.reconstruction.allocation.predictor import (
@@ -21,7 +22,6 @@ from tersense.reconstruction.allocation.predictor import (
 )
 from tersense.reconstruction.allocation.quality import (
     budget_for,
-    cell_pixels,
     expected_error,
     from_psnr,
     to_psnr,

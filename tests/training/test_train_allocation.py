@@ -7,7 +7,7 @@ import torch
 from runs import assert_equal_weights, unrolled_config, weights_of
 from tersense.errors import TersenseError
 from tersense.reconstruction.allocation.predictor import PredictorOptions, predictor_for
-from tersense.training.allocation import examine, fit, gather, write_cases
+from tersense.training.allocation import examine, fit, gather
 from tersense.training.config import AllocationConfig, ReadoutConfig, build_config
 from tersense.training.losses import mean_of_logs
 from tersense.training.packing import open_images
@@ -39,7 +39,7 @@ def cases(imager, images):
     return gather(imager, levels, images, SMALL)
 
 
-def test_errors_are_those_of_the_network_at_even_counts(imager):
+def test_errors_are_those_of_the_network_at_uniform_counts(imager):
     levels = predictor_for(imager.reconstructor, PredictorOptions()).levels
     pixels = torch.randint(0, 256, (3, 48, 48), generator=torch.Generator().manual_seed(0)).float()
     with imager.camera.inference():
@@ -87,13 +87,19 @@ def test_the_loss_is_least_at_the_mean_of_what_looks_alike():
     assert 0 < far.grad.item() < 3
 
 
-def test_measurements_are_kept_with_their_errors(imager, cases, tmp_path):
-    write_cases(str(tmp_path / "cases.npz"), cases, (1, 2, 3))
-    kept = np.load(tmp_path / "cases.npz")
-    assert kept["y"].shape == (8, imager.rows, 6, 6)
-    assert kept["y"].dtype.kind == "i"
-    assert kept["errors"].shape == (8, cases.errors.shape[1], 6, 6)
-    assert kept["levels"].tolist() == [1, 2, 3]
+def test_measurements_are_kept_with_their_errors(imager, cases):
+    assert cases.y.shape == (8, imager.rows, 6, 6)
+    assert not cases.y.is_floating_point()
+
+
+@pytest.mark.parametrize("seconds", [0.0, -5.0])
+def test_no_time_left_is_no_training(imager, cases, seconds):
+    predictor = predictor_for(imager.reconstructor, PredictorOptions(8))
+    before = {key: value.clone() for key, value in predictor.layers.state_dict().items()}
+    fit(predictor, cases, steps=5, seconds=seconds)
+    last = f"{len(predictor.layers) - 1}.bias"  # begins with the mean of the errors
+    for key, value in predictor.layers.state_dict().items():
+        assert key == last or torch.equal(value, before[key])
 
 
 def test_errors_of_measurements_reach_the_predictor(imager, images):

@@ -13,6 +13,7 @@ from tersense.io.images import ImageArray
 from tersense.io.webpage import BITS, NOISES
 from tersense.measurements.measurements import Measurements
 from tersense.measurements.readout import Readout
+from tersense.models.adaptive import measure_alike
 from tersense.models.imager import Imager
 from tersense.models.zoo import ALIASES, load, names
 
@@ -46,7 +47,7 @@ def stock_shelf(models: Sequence[str] | None = None) -> Shelf:
     for imager in map(load, models):
         for one in _at_rates(imager):
             family = shelf.setdefault(re.sub(r"-r\d+$", "", imager.name), {})
-            label = f"{100 * one.rate:.2g} %"
+            label = _label(one.rate)
             if label in family:  # two models of the same name: tell them apart by their patterns
                 family = shelf.setdefault(f"{imager.name} ({imager.patterns.hash[:6]})", {})
             family[label] = one
@@ -75,25 +76,32 @@ def deciding_camera(rates: Mapping[str, Imager]) -> Imager | None:
     return whole if whole.camera.predictor is not None else None
 
 
-def quickest_decider(shelf: Shelf, whole: Imager) -> Imager:
-    """Return the smallest camera on the shelf that can decide for a camera, in less time.
+def quickest_decider(shelf: Shelf, whole: Imager) -> Imager | None:
+    """Return the smallest camera on the shelf that can decide for another, if any is smaller.
 
     Args:
         shelf: The cameras on offer.
-        whole: Of `deciding_camera`, with the same patterns; itself where no other is smaller.
+        whole: Of `deciding_camera`.
     """
     deciding = (deciding_camera(rates) for rates in shelf.values())
-    alike = [one for one in deciding if one and one.patterns.hash == whole.patterns.hash]
-    return min([whole, *alike], key=lambda imager: imager.parameters)
+    alike = [one for one in deciding if one and measure_alike(one, whole)]
+    quickest = min([whole, *alike], key=lambda imager: imager.parameters)
+    return None if quickest is whole else quickest
 
 
 def _at_rates(imager: Imager) -> list[Imager]:
     if not imager.reconstructor.any_rate:
         return [imager]
     lowest = 0.999 * max(imager.reconstructor.lowest_rate, 1 / imager.patterns.stride**2)
-    lower = [imager.at_rate(rate) for rate in _RATES if lowest < rate < 0.999 * imager.rate]
+    own = _label(imager.rate)
+    rates = [rate for rate in _RATES if lowest < rate < imager.rate and _label(rate) != own]
+    lower = [imager.at_rate(rate) for rate in rates]
     # Of a few patterns, several rates may come to the same number.
     return list({one.rows: one for one in (*lower, imager)}.values())
+
+
+def _label(rate: float) -> str:
+    return f"{100 * rate:.2g} %"
 
 
 def explain(family: str, rates: Mapping[str, Imager]) -> str:

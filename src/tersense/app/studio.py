@@ -28,13 +28,11 @@ from tersense.app.state import (
     quickest_decider,
 )
 from tersense.errors import TersenseError
-from tersense.experiments.comparison import Comparison, counts_of
+from tersense.experiments.comparison import Comparison, compare_sensing, counts_of
 from tersense.io.count_maps import CountScale, draw_counts
 from tersense.io.figures import draw_error, draw_measurements, draw_pattern_sheet
 from tersense.io.images import write_image
 from tersense.measurements.readout import Readout
-from tersense.models.adaptive import AdaptiveCamera
-from tersense.models.imager import Imager
 
 AT_ONCE = 2  # people whose images are worked on; others wait in line
 VISITS_KEPT = 200  # uploads, results and choices beyond the latest so many go sooner
@@ -147,8 +145,12 @@ class Studio:
         readout, times = choose_readout(bits, noise), choose_rounds(rounds)
         if self._stopping.is_set():
             raise TersenseError(_CLOSING)
-        # Always the same threads: each that has ever computed keeps memory of its own.
-        return self._threads.submit(self._work, path, family, rate, readout, times).result()
+        try:
+            # Always the same threads: each that has ever computed keeps memory of its own.
+            job = self._threads.submit(self._work, path, family, rate, readout, times)
+        except RuntimeError as error:  # closed since
+            raise TersenseError(_CLOSING) from error
+        return job.result()
 
     def _work(self, path: Path, family: str, rate: str, readout: Readout, rounds: int) -> Results:
         self._touch(path)
@@ -163,8 +165,10 @@ class Studio:
                 done = capture(imager, image, readout)
                 compared = None
                 if (whole := deciding_camera(self.shelf[family])) is not None:
-                    decider = quickest_decider(self.shelf, whole)
-                    compared = _compare(whole, decider, done, rounds, readout)
+                    compared = compare_sensing(
+                        whole, image, imager.rate, rounds, readout,
+                        quickest_decider(self.shelf, whole), (done.measurements, done.estimate),
+                    )  # fmt: skip
                 deadline.check()
                 return Results(done, note, self._write(path.stem, done, compared), compared)
         finally:
@@ -228,18 +232,6 @@ class Studio:
         for decoder in idle:
             decoder.close()
             self._idle.put(decoder)  # who comes late is told, not kept waiting
-
-
-def _compare(
-    whole: Imager, decider: Imager, done: Capture, rounds: int, readout: Readout
-) -> Comparison:
-    """Spend as many measurements as were taken uniformly again, in rounds."""
-    camera = AdaptiveCamera(whole, done.imager.rate, "closed", rounds, decider=decider)
-    y = camera.sense(done.original, readout)
-    return Comparison(
-        whole, rounds, done.original, done.measurements, y, done.estimate, whole.reconstruct(y),
-        None if decider is whole else decider,
-    )  # fmt: skip
 
 
 def _size(path: Path) -> int:

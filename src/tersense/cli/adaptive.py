@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from tersense.cli.options import complete_model, load_model
+from tersense.cli.options import complete_model, load_decider
 
 if TYPE_CHECKING:
     from tersense.measurements.measurements import Measurements
@@ -98,11 +98,7 @@ def choose_adaptive(
         if mode is None:
             return None
         limit = imager.rate if rate is None else rate
-        other = (
-            None
-            if decider is None
-            else load_model(decider, None, imager.device.type, imager.precision)
-        )
+        other = load_decider(decider, imager)
         return AdaptiveCamera(imager, limit, mode, rounds, psnr, maps == "own", other)
 
     return choose

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tersense.cli.options import load_decider
+
 if TYPE_CHECKING:
     from tersense.models.adaptive import Mode
     from tersense.models.bits import BitsCamera
@@ -52,6 +54,7 @@ def choose_bits(
     rounds: int | None,
     refine: int,
     others: dict[str, object],
+    decider: str | None = None,
 ) -> "Callable[[Imager], BitsCamera] | None":
     """Return what makes a camera of a model whose files have a size; None where none is asked.
 
@@ -62,6 +65,7 @@ def choose_bits(
         rounds: Of the closed loop.
         refine: Of the command.
         others: Options that a size decides, and what was given for them.
+        decider: Another model that decides on the counts.
     """
     if bpp is None and quality is None:
         if refine:
@@ -80,7 +84,8 @@ def choose_bits(
     def choose(imager: "Imager") -> "BitsCamera":
         from tersense.models.bits import BitsCamera
 
-        return BitsCamera(imager, bpp, quality, mode, rounds, refine)  # type: ignore[arg-type]
+        other = load_decider(decider, imager)
+        return BitsCamera(imager, bpp, quality, mode, rounds, refine, other)  # type: ignore[arg-type]
 
     return choose
 

@@ -106,7 +106,8 @@ def evaluate(
         bpp, quality, adaptive, rounds, refine,
         {"--rate": rate, "--stride": stride, "--bits": bits, "--noise": noise,
          "--photons": photons, "--psnr": psnr, "--maps": maps, "--seed": seed,
-         "--full-scale": full_scale != "auto", "--decider": decider},
+         "--full-scale": full_scale != "auto"},
+        decider,
     )  # fmt: skip
     choose = of_size or choose_adaptive(adaptive, rate, rounds, psnr, maps, decider)
     if adaptive and stride is not None:
@@ -157,7 +158,9 @@ def _show_evaluation(
         files = "of whole files" + (", all channels together" if result["color"] else "")
         refined = f"; codes refined {how['refined']} times" if how["refined"] else ""
         asked = f"quality {how['quality']:g}" if how["bpp"] is None else f"at most {how['bpp']:g}"
-        say(f"bits per pixel: {asked}, {files}; counts: {how['mode']}{refined}")
+        rounds = f", {how['rounds']} rounds" if "rounds" in how else ""
+        decided = f", decided by {how['decider']}" if "decider" in how else ""
+        say(f"bits per pixel: {asked}, {files}; counts: {how['mode']}{rounds}{decided}{refined}")
     if spread["exact"]:
         say(
             f"{spread['exact']} of {len(images)} came back exactly, with infinite PSNR; "

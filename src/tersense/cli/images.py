@@ -115,6 +115,8 @@ def sense(
          "--noise": noise, "--photons": photons, "--psnr": psnr, "--maps": maps, "--seed": seed,
          "--full-scale": full_scale != "auto"},
     )  # fmt: skip
+    if plain and bpp is not None:
+        raise typer.BadParameter("--bpp is the size of a coded file; leave --plain out")
     choose = of_size or choose_adaptive(adaptive, rate, rounds, psnr, maps)
     if adaptive and (counts or importance):
         raise typer.BadParameter("--adaptive decides the counts; leave --counts and --importance")

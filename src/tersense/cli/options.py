@@ -218,6 +218,11 @@ def load_model(
     return imager if rate is None else imager.at_rate(rate)
 
 
+def load_decider(model: str | None, imager: "Imager") -> "Imager | None":
+    """Load who decides where to measure, where it is another model than the one it decides for."""
+    return None if model is None else load_model(model, None, imager.device.type, imager.precision)
+
+
 def shared_by_processes(command: Callable[..., None]) -> Callable[..., None]:
     """Let the processes that torchrun starts share the files of a command."""
 

@@ -1,18 +1,21 @@
 """The command of adaptive real cameras: plan, which says what to measure next."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from tersense.cli.adaptive import PsnrOption, RoundsOption, spread_of
-from tersense.cli.export import CameraOption, MirrorsOption, parse_size
+from tersense.cli.export import parse_size
 from tersense.cli.options import DeviceOption, NoiseOption, RateOption, load_model, out_option
 
 if TYPE_CHECKING:
     from tersense.measurements.rounds import RoundPlan
     from tersense.models.capture import Capture
     from tersense.models.plans import Round
+
+_MIRRORS = "1024x768"
 
 
 def plan(
@@ -45,8 +48,19 @@ def plan(
     rounds: RoundsOption = None,
     quality: PsnrOption = None,
     noise: NoiseOption = 0.0,
-    camera: CameraOption = "array",
-    mirrors: MirrorsOption = "1024x768",
+    camera: Annotated[
+        Literal["array", "single"] | None,
+        typer.Option(
+            "--camera",
+            help="array: a detector for each window; single: one for all. Default: array.",
+        ),
+    ] = None,
+    mirrors: Annotated[
+        str | None,
+        typer.Option(
+            "--mirrors", metavar="WIDTHxHEIGHT", help=f"Of the device. Default: {_MIRRORS}."
+        ),
+    ] = None,
     scale: Annotated[
         int | None,
         typer.Option(
@@ -75,18 +89,26 @@ def plan(
     if going_on:
         if values is None:
             raise typer.BadParameter(f"{source} asks for measurements; give them with --values")
-        if size or rate is not None or rounds is not None or quality is not None or noise:
-            raise typer.BadParameter(f"{source} knows size, rate, rounds, psnr and noise already")
+        known = {"--size": size, "--rate": rate, "--rounds": rounds, "--psnr": quality,
+                 "--noise": noise or None, "--camera": camera, "--mirrors": mirrors,
+                 "--scale": scale}  # fmt: skip
+        if given := [flag for flag, value in known.items() if value is not None]:
+            raise typer.BadParameter(f"{source} knows {given[0]} already; leave it out")
         assert source is not None
         current = read_round(source)
+        if model is not None:
+            current = replace(current, settings=replace(current.settings, model=model))
     else:
         if values is not None:
             raise typer.BadParameter(
                 f"--values belong to the folder of a round, got {source or 'none'}; name it, too"
             )
-        current = _begin(source, model, size, rate, rounds, quality, noise, camera, mirrors, scale)
+        current = _begin(
+            source, model, size, rate, rounds, quality, noise, camera or "array",
+            mirrors or _MIRRORS, scale,
+        )  # fmt: skip
     said = current.settings
-    imager = load_model(model or said.model, None, device)
+    imager = load_model(said.model, None, device)
     capture = current.open(imager)
     if values is not None and (request := capture.request) is not None:
         capture.add(RoundPlan(said.plan(imager), request).values(read_table(values)[0]))
@@ -116,6 +138,8 @@ def _begin(
         raise typer.BadParameter(
             "a capture begins with a --size or with a measurement file; give one of them"
         )
+    if measured is not None and noise:
+        raise typer.BadParameter(f"{source} tells the noise of its measurements; leave --noise out")
     if rate is None and psnr is None:
         raise typer.BadParameter("a capture needs a --rate, or a --psnr to reach")
     if measured is not None:
@@ -138,7 +162,7 @@ def _tell(out: Path, capture: "Capture", planned: "RoundPlan | None", say: Any) 
     if capture.history:
         y = capture.measurements()
         say(f"measured: {y.taken:,}, {y.per_pixel:.4g} per pixel; {spread_of(y)}")
-        if capture.camera.predictor is not None:
+        if capture.predicts:
             say(f"predicted PSNR: {capture.predicted_psnr():.2f} dB")
     if planned is None:
         say(f"The capture is complete: tersense reconstruct {out}/measured.tsm -o photo.png")

@@ -13,13 +13,15 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from tersense.measurements.counts import window_means
 from tersense.reconstruction.allocation import allocate, spread_evenly
+from tersense.sensing.geometry import Geometry
 
 Counts = NDArray[np.int64]
 Estimate = NDArray[np.floating]
 Reconstruct = Callable[[Counts], Estimate]  # from counts (h, w) to the image (H, W) or (H, W, 3)
 
-_START = 0.02  # measurements per pixel
+_START, _STAGES = 0.02, 4  # measurements per pixel, and stages after them
 _LEAST = 1e-3  # squared error, in pixel values
 
 
@@ -29,7 +31,6 @@ def counts_by_change(
     stride: int,
     rows: int,
     budget: int,
-    stages: int = 4,
 ) -> Counts:
     """Return the counts (h, w) that the rule of SIB-ACS takes.
 
@@ -39,20 +40,19 @@ def counts_by_change(
         stride: S; the change of a window is that in its S×S cell.
         rows: The most that a window can take.
         budget: Of all windows together.
-        stages: After the start.
     """
     windows = grid[0] * grid[1]
     start = min(budget, round(_START * stride**2) * windows)
     counts = spread_evenly(np.zeros(grid, np.int64), start, rows)
     before, after = None, reconstruct(counts)
-    for stage in range(1, stages + 1):
-        target = start + (budget - start) * stage // stages
+    for stage in range(1, _STAGES + 1):
+        target = start + (budget - start) * stage // _STAGES
         uniform = target if before is None else int(counts.sum() + target) // 2
         counts = spread_evenly(counts, uniform, rows)
         if before is not None:
             change = mean_squares(after - before, stride)
             counts = _in_proportion(counts, change, target, rows)
-        if stage < stages:
+        if stage < _STAGES:
             before, after = after, reconstruct(counts)
     return counts
 
@@ -89,13 +89,7 @@ def mean_squares(values: NDArray[np.floating], stride: int) -> NDArray[np.float6
     """
     squares = np.square(values, dtype=np.float64)
     squares = squares.mean(axis=-1) if squares.ndim == 3 else squares
-    starts = [np.arange(0, side, stride) for side in squares.shape]
-    sums = np.add.reduceat(np.add.reduceat(squares, starts[0], axis=0), starts[1], axis=1)
-    sides = [
-        np.diff(np.append(begin, side)) for begin, side in zip(starts, squares.shape, strict=True)
-    ]
-    means: NDArray[np.float64] = sums / np.outer(*sides)
-    return means
+    return window_means(squares, Geometry(stride, stride))
 
 
 def _in_proportion(counts: Counts, shares: NDArray[np.float64], budget: int, rows: int) -> Counts:

@@ -90,7 +90,10 @@ def _measure(
     measured = {}
     for name, camera in cameras.items():
         figures = summarize(camera, test, scores[name], None)
-        gains = [s.psnr - base for s, base in zip(scores[name], uniform, strict=True)]
+        gains = [  # of two exact images, with infinite PSNR, none is worse
+            0.0 if s.psnr == base else s.psnr - base
+            for s, base in zip(scores[name], uniform, strict=True)
+        ]
         measured[name] = figures | {"adaptive": camera.describe(), "worst": _finite(min(gains))}
     return measured
 

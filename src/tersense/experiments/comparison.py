@@ -49,7 +49,13 @@ class Comparison:
 
 
 def compare_sensing(
-    imager: Imager, image: ImageArray, rate: float, rounds: int, readout: Readout | None = None
+    imager: Imager,
+    image: ImageArray,
+    rate: float,
+    rounds: int,
+    readout: Readout | None = None,
+    decider: Imager | None = None,
+    uniform: tuple[Measurements, ImageArray] | None = None,
 ) -> Comparison:
     """Sense an image uniformly and in rounds, and reconstruct it from both.
 
@@ -59,12 +65,17 @@ def compare_sensing(
         rate: Measurements per pixel, of both.
         rounds: Of the adaptive one; 1 is uniform, too.
         readout: What happens to the values.
+        decider: Who decides where to measure, where it is not the imager.
+        uniform: Measurements and reconstruction, where they are there already.
     """
-    lower = imager.at_rate(rate)
-    adaptive = AdaptiveCamera(imager, rate, "closed", rounds).sense(image, readout)
-    uniform = lower.sense(image, readout=readout)
-    images = lower.reconstruct(uniform), imager.reconstruct(adaptive)
-    return Comparison(imager, rounds, image, uniform, adaptive, *images)
+    camera = AdaptiveCamera(imager, rate, "closed", rounds, decider=decider)
+    if uniform is None:
+        lower = imager.at_rate(rate)
+        y = lower.sense(image, readout=readout)
+        uniform = y, lower.reconstruct(y)
+    adaptive = camera.sense(image, readout)
+    images = uniform[1], imager.reconstruct(adaptive)
+    return Comparison(imager, rounds, image, uniform[0], adaptive, *images, decider)
 
 
 def counts_of(measurements: Measurements) -> NDArray[np.int32]:

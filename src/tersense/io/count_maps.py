@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from tersense.io.images import ImageArray
 
-_FEW, _EVEN, _MANY = (24, 78, 190), (238, 238, 238), (226, 84, 8)
+_FEW, _UNIFORM, _MANY = (24, 78, 190), (238, 238, 238), (226, 84, 8)
 _PAPER, _INK = (255, 255, 255), (30, 30, 30)
 _OVER = 0.55  # share of the colors; the rest is the image
 _BAR_HEIGHT, _FONT = 16, 13
@@ -47,7 +47,7 @@ class CountScale(NamedTuple):
         low, uniform, high = (np.log(max(1, count)) for count in self)
         # A uniform share is neutral, whatever the others are.
         knots = [low - 1e-9, uniform, high + 1e-9]
-        stops = np.array([_FEW, _EVEN, _MANY], np.float64)
+        stops = np.array([_FEW, _UNIFORM, _MANY], np.float64)
         return np.stack([np.interp(logs, knots, stops[:, channel]) for channel in range(3)], -1)
 
 

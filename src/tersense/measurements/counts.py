@@ -217,7 +217,11 @@ def window_means(image: NDArray[Any], geometry: Geometry) -> NDArray[np.float64]
     stride, (h, w) = geometry.stride, geometry.grid(image.shape[0], image.shape[1])
     down, across = np.arange(h) * stride, np.arange(w) * stride
     sums = np.add.reduceat(np.add.reduceat(image.astype(np.float64), down, 0), across, 1)
-    rows, columns = (np.diff([*cuts, side]) for cuts, side in zip(
-        (down, across), image.shape, strict=True))  # fmt: skip
-    means: NDArray[np.float64] = sums / np.outer(rows, columns)
+    means: NDArray[np.float64] = sums / cell_pixels((image.shape[0], image.shape[1]), stride)
     return means
+
+
+def cell_pixels(size: tuple[int, int], stride: int) -> NDArray[np.int64]:
+    """Return how many pixels of an image (H, W) lie in each S×S cell, (h, w)."""
+    sides = [np.minimum(stride, side - np.arange(0, side, stride)) for side in size]
+    return np.outer(*sides)

@@ -25,7 +25,8 @@ from tersense.measurements.measurements import Measurements
 from tersense.measurements.readout import Readout
 from tersense.models.capture import Capture
 from tersense.models.imager import Imager
-from tersense.reconstruction.allocation.predictor import PredictorOptions, predictor_for
+from tersense.reconstruction.allocation.predictor import levels_of
+from tersense.reconstruction.allocation.quality import from_psnr, to_psnr
 from tersense.sensing.geometry import Geometry
 from tersense.sensing.patterns import rows_for_rate
 
@@ -80,7 +81,7 @@ class AdaptiveCamera(ImagerCamera):
 
     Args:
         imager: With a universal network, and for closed, open and encoder with what was trained for
-            adaptive sensing.
+            adaptive sensing, unless there is a decider.
         rate: Measurements per pixel, on average; with `psnr` at most.
         mode: closed (rounds, decided by the network's predictor), open (the sensor decides at 40 %
             and at 70 % of the budget), encoder (a decision of the sensor that knows all sums),
@@ -89,7 +90,7 @@ class AdaptiveCamera(ImagerCamera):
         psnr: Of the closed loop: measure until the predicted PSNR is as high.
         own_maps: In color, let each channel have counts of its own, a third of the budget each;
             otherwise they share one map.
-        decider: Another imager with the same patterns, which decides instead; `imager` then only
+        decider: Another imager for the same measurements, which decides instead; `imager` then only
             reconstructs.
     """
 
@@ -151,8 +152,8 @@ class AdaptiveCamera(ImagerCamera):
             return Captured(self.imager.estimate(y), y.taken, 8 * y.payload_bytes)
         predicted = None
         if self.rounds > 1:  # looks at the image, which need not be reconstructed again then
-            errors = [10 ** (-capture.predicted_psnr() / 10) for capture in captures]
-            predicted = -10 * float(np.log10(np.mean(errors)))
+            errors = [from_psnr(capture.predicted_psnr()) for capture in captures]
+            predicted = to_psnr(float(np.mean(errors)))
         estimates = [capture.estimate() for capture in captures]
         estimate = estimates[0] if len(estimates) == 1 else np.stack(estimates, axis=-1)
         return Captured(estimate, y.taken, 8 * y.payload_bytes, predicted)
@@ -188,7 +189,7 @@ class AdaptiveCamera(ImagerCamera):
             return trial.estimate() * np.float32(scale)
 
         capture = begin(self.rate)
-        budget, grid, levels = capture.budget, capture.counts.shape, self._levels
+        budget, grid = capture.budget, capture.counts.shape
         if self.mode == "closed":
             while (request := capture.next()) is not None:
                 capture.add(values[request.mask])
@@ -202,15 +203,12 @@ class AdaptiveCamera(ImagerCamera):
             )
         elif self.mode == "oracle":
             stride = self.geometry.stride
+            levels = levels_of(self.decider.reconstructor)
             counts = oracle_counts(reconstruct, image * scale, stride, levels, budget)
         else:
             counts = np.full(grid, self.mean_rows, np.int64)
         capture.take(counts, values)
         return capture
-
-    @property
-    def _levels(self) -> tuple[int, ...]:
-        return predictor_for(self.decider.reconstructor, PredictorOptions(1)).levels
 
     def _decide(self, sums: NDArray[Any], budget: int) -> Counts:
         """Return the counts (h, w) that the sensor decides on; in color by the mean of channels."""
@@ -221,13 +219,22 @@ class AdaptiveCamera(ImagerCamera):
         return (decision.open_loop if self.mode == "open" else decision.decide)(whole, budget)
 
 
+def measure_alike(one: Imager, other: Imager) -> bool:
+    """Return whether one may decide for the other: all that they can take is the same."""
+    return one is other or (
+        one.patterns.hash == other.patterns.hash
+        and one.patterns.stride == other.patterns.stride
+        and one.reconstructor.lowest_rate == other.reconstructor.lowest_rate
+    )
+
+
 def _require_alike(imager: Imager, decider: Imager, psnr: float | None) -> None:
     """Refuse a decider whose measurements the imager cannot use, or whose words are not its own."""
     imager.camera.require_any_count()
-    if decider.patterns.hash != imager.patterns.hash:
+    if not measure_alike(imager, decider):
         raise TersenseError(
-            f"the decider must have the patterns of {imager.name}, which {decider.name} has not; "
-            "as fast has those of large"
+            f"the decider must have patterns, stride and lowest rate of {imager.name}, which "
+            f"{decider.name} has not; fast has those of large"
         )
     if psnr is not None:
         raise TersenseError(

@@ -18,7 +18,7 @@ from tersense.io.images import ImageArray
 from tersense.measurements.color import brightness, to_differences
 from tersense.measurements.measurements import Measurements
 from tersense.measurements.readout import MOST_BITS, Readout
-from tersense.models.adaptive import AdaptiveCamera, ImagerCamera
+from tersense.models.adaptive import USUAL_ROUNDS, AdaptiveCamera, ImagerCamera
 from tersense.models.imager import Imager
 from tersense.models.refinement import refine, shaped, sums_for
 from tersense.sensing.patterns import rows_for_rate
@@ -38,8 +38,10 @@ _LAPPED = 1.25  # measurements of windows that overlap, for each of windows side
 _WIDEST, _NARROWEST = 1600, 1
 FINEST = 100  # quality
 _CHROMA = 0.125  # measurements of a color difference, for each of brightness
-_TRIES = 9  # qualities tried for a size: one of 2⁹
-_CLOSED_TRIES = 3
+_TRIES = 12  # qualities tried for a size: one of 2¹²
+_CLOSED_TRIES = 4  # of closed loops, which take longer, at most where one fits
+_GROWTH = 0.085  # of the logarithm of a size, about, with a unit of quality
+_SLACK = 0.002  # of a size, which a closed loop may leave
 _SPARED = 0.02  # of a size, by which files grow when they are refined
 
 
@@ -57,6 +59,7 @@ class BitsCamera(ImagerCamera):
         rounds: Of the closed loop.
         refined: How often the codes are moved to what the network reconstructs best, see
             `refinement`; takes a reconstruction and its gradient each time. 0 for what is measured.
+        decider: Another imager with the same patterns, which decides instead.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class BitsCamera(ImagerCamera):
         mode: BitsMode | None = None,
         rounds: int | None = None,
         refined: int = 0,
+        decider: Imager | None = None,
     ) -> None:
         if (bpp is None) == (quality is None):
             raise TersenseError("bits are chosen by bpp or by quality; give one of them")
@@ -87,15 +91,23 @@ class BitsCamera(ImagerCamera):
                 f"only files of universal models can be refined, which {imager.name} is not; "
                 "leave it out or use flex"
             )
-        usual: BitsMode = "uniform" if imager.camera.decision is None else "encoder"
+        decision = (decider or imager).camera.decision
+        usual: BitsMode = "uniform" if decision is None else "encoder"
         self.imager, self.bpp, self.quality = imager, bpp, quality
         self.mode: BitsMode = mode or usual
-        self.rounds, self.refined = rounds, refined
+        if self.mode != "uniform":  # refuses what cannot be before an image is there
+            AdaptiveCamera(imager, imager.rate, self.mode, rounds, decider=decider)
+        # A closed loop takes long to try; what costs nothing tells about where to look.
+        self._quick: BitsMode = usual if self.mode == "closed" else self.mode
+        self.rounds, self.refined, self.decider = rounds, refined, decider
 
     def describe(self) -> dict[str, Any]:
         """Return how it decides, ready for JSON."""
+        other: dict[str, Any] = {} if self.decider is None else {"decider": self.decider.name}
+        if self.mode == "closed":
+            other["rounds"] = self.rounds or USUAL_ROUNDS
         return {"mode": self.mode, "bpp": self.bpp, "quality": self.quality,
-                "refined": self.refined}  # fmt: skip
+                "refined": self.refined, **other}  # fmt: skip
 
     def sense(
         self, image: ImageArray, readout: Readout | None = None, depth: int = USUAL
@@ -126,36 +138,38 @@ class BitsCamera(ImagerCamera):
         return len(y.to_bytes(self.imager.patterns))
 
     def _sense_within(self, limit: int, image: ImageArray, depth: int) -> Measurements:
-        """Return the measurements of the highest quality whose file has at most `limit` bytes.
-
-        A closed loop takes long to try; what the sensor alone would do tells about where to look.
-        """
-        quick: BitsMode = "encoder" if self.mode == "closed" else self.mode
-        quality, best = 0.0, self._sense_at(0, quick, image, depth)
+        """Return the measurements of the highest quality whose file has at most `limit` bytes."""
+        quality, best = 0.0, self._sense_at(0, self._quick, image, depth)
         if (least := self._size(best)) > limit:
             raise self._too_large(best)
-        if self.refined:
-            limit = max(least, int(limit * (1 - _SPARED)))
+        wanted = max(least, int(limit * (1 - _SPARED))) if self.refined else limit
         for attempt in range(_TRIES):
             higher = quality + FINEST / 2 ** (attempt + 1)
-            y = self._sense_at(higher, quick, image, depth)
-            if self._size(y) <= limit:
+            y = self._sense_at(higher, self._quick, image, depth)
+            if self._size(y) <= wanted:
                 quality, best = higher, y
-        return best if quick == self.mode else self._close_in(quality, limit, image, depth)
+        if self.mode == self._quick:
+            return best
+        return self._close_in(quality, wanted, limit, image, depth)
 
-    def _close_in(self, quality: float, limit: int, image: ImageArray, depth: int) -> Measurements:
-        """Return the best of a few closed loops around a quality."""
-        best, width = None, 2.0
-        while True:
+    def _close_in(
+        self, quality: float, wanted: int, limit: int, image: ImageArray, depth: int
+    ) -> Measurements:
+        """Return the largest that has the wanted size, of a few closed loops around a quality."""
+        best, largest, tries = None, 0, 0
+        while best is None or (tries < _CLOSED_TRIES and largest < (1 - _SLACK) * wanted):
             y = self._sense_at(quality, "closed", image, depth)
-            fits = self._size(y) <= limit
-            best = y if fits else best
-            if not fits and quality == 0:
+            size, tries = self._size(y), tries + 1
+            if best is None and quality == 0 and size > limit:
                 raise self._too_large(y)
-            width /= 2
-            if best is not None and width < 2.0 / 2**_CLOSED_TRIES:
-                return best
-            quality = min(max(quality + (width if fits else -max(width, 0.25)), 0), FINEST)
+            if largest < size <= (wanted if quality else limit):
+                best, largest = y, size
+            # A little less each time, so that one fits.
+            missing = math.log(wanted / size) - tries * _SLACK / 2
+            before, quality = quality, min(max(quality + missing / _GROWTH, 0), FINEST)
+            if best is not None and quality == before:  # there is none finer
+                break
+        return best
 
     def _too_large(self, y: Measurements) -> TersenseError:
         least = 8 * self._size(y) / (y.header.height * y.header.width)
@@ -196,7 +210,8 @@ class BitsCamera(ImagerCamera):
             rows = rows_for_rate(rate, self.geometry.stride)
             return self.imager.sense(image, readout=readout, depth=depth, counts=rows)
         rounds = self.rounds if mode == "closed" else None
-        return AdaptiveCamera(self.imager, rate, mode, rounds).sense(image, readout, depth)
+        camera = AdaptiveCamera(self.imager, rate, mode, rounds, decider=self.decider)
+        return camera.sense(image, readout, depth)
 
 
 def step_for(quality: float) -> float:

@@ -19,7 +19,7 @@ from tersense.io.deep import USUAL, largest_pixel
 from tersense.io.images import ImageArray
 from tersense.measurements.readout import Readout
 from tersense.reconstruction.allocation import ErrorPredictor, IntegerDecision
-from tersense.reconstruction.base import Normalization, Reconstructor
+from tersense.reconstruction.base import Normalization, Reconstructor, measured_rows
 from tersense.reconstruction.gaussian import fill_missing
 from tersense.sensing.geometry import Geometry
 from tersense.sensing.operator import SensingOperator, fastest_operator
@@ -150,7 +150,7 @@ class Camera(nn.Module):
             self.require_any_count()
         normalized = self.normalization.measurements(y.to(self.operator.phi), ones)
         if counts is not None:
-            normalized = normalized.where(_measured(counts, self.rows), 0)
+            normalized = normalized.where(measured_rows(counts, self.rows), 0)
         if _has_nan(normalized):
             normalized = fill_missing(normalized, self.operator, size)
         if deviation is not None:
@@ -190,7 +190,7 @@ class Camera(nn.Module):
         lit = self.operator.phi.abs().sum(dim=(1, 2))  # of each pattern
         known = ~y.isnan()
         if counts is not None:
-            known &= _measured(counts.to(y.device), len(lit))
+            known &= measured_rows(counts.to(y.device), len(lit))
         weights = torch.where(known, ones, 0)
         # Pixels of one variance around the brightness, and it of the same around the mean.
         prior = lit.mean()
@@ -251,11 +251,6 @@ class Camera(nn.Module):
         phi, alpha = fn(self.operator.phi), fn(self.operator.alpha)
         self.operator = fastest_operator(phi, self.geometry.stride, alpha)
         return self
-
-
-def _measured(counts: Tensor, rows: int) -> Tensor:
-    """Return (N, m, h, w): whether a window was measured with a row, given counts (N, h, w)."""
-    return torch.arange(rows, device=counts.device)[:, None, None] < counts[:, None]
 
 
 def _has_nan(y: Tensor) -> bool:

@@ -27,6 +27,7 @@ from torch import Tensor
 from tersense.errors import TersenseError
 from tersense.io.deep import USUAL, largest_pixel
 from tersense.io.images import ImageArray, from_planes, to_pixels
+from tersense.measurements.counts import cell_pixels
 from tersense.measurements.measurements import Measurements
 from tersense.measurements.readout import Readout
 from tersense.measurements.rounds import Request
@@ -35,7 +36,6 @@ from tersense.models.camera import Camera
 from tersense.reconstruction.allocation import Evidence, allocate, spread_evenly
 from tersense.reconstruction.allocation.predictor import FIRST_LOOK, pool_features
 from tersense.reconstruction.allocation.quality import (
-    cell_pixels,
     expected_error,
     from_psnr,
     next_budget,
@@ -151,6 +151,12 @@ class Capture:
                 f"rate must be at least {before.mean() / made._stride**2:.4g}, what is measured "
                 f"already, got {rate:g}"
             )
+        least = np.maximum(before, made._lowest)
+        if least.sum() > made.budget:
+            raise TersenseError(
+                f"rate must be at least {least.mean() / made._stride**2:.4g}, so that every window "
+                f"can have {made._lowest} measurements, got {rate:g}"
+            )
         made.counts = before
         made._values[:, : header.rows] = measurements.values.reshape(-1, *header.shape[-3:])
         return made
@@ -188,7 +194,9 @@ class Capture:
                 uniform = min(
                     self.budget // self.counts.size, rows_for_rate(_FIRST_RATE, self._stride)
                 )
-            return np.maximum(self.counts, max(self._lowest, uniform))
+            lifted = np.maximum(self.counts, max(self._lowest, uniform))
+            # Windows that have more already may leave less for the others.
+            return lifted if lifted.sum() <= self.budget else np.maximum(self.counts, self._lowest)
         log_errors, levels = self._predict()
         if self.psnr is not None:
             wanted = from_psnr(self.psnr) / self.camera.normalization.std**2
@@ -214,10 +222,18 @@ class Capture:
             log_errors = of_channels.logsumexp(dim=0) - np.log(len(of_channels))
         return log_errors.cpu().numpy(), predictor.levels
 
+    @property
+    def predicts(self) -> bool:
+        """Whether it can tell what PSNR to expect: from measurements of every window."""
+        return self.camera.predictor is not None and bool(self.counts.min() >= self._lowest)
+
     def predicted_psnr(self) -> float:
         """Return the PSNR that the image is expected to have, from all that is measured so far."""
-        if not self.history or self.camera.predictor is None:
-            raise TersenseError("a prediction needs measurements and a predictor; see next()")
+        if not self.predicts:
+            raise TersenseError(
+                f"a prediction needs a predictor, and {self._lowest} measurements of every window; "
+                "see next()"
+            )
         log_errors, levels = self._predict()
         error = expected_error(log_errors, levels, self.counts, self._pixels)
         return to_psnr(error * self.camera.normalization.std**2)
@@ -236,6 +252,11 @@ class Capture:
             raise TersenseError(f"{len(request)} values were asked for, got {len(new)}")
         if not np.isfinite(new).all():
             raise TersenseError("the values hold NaN or Inf; measure them again")
+        largest = self.readout.largest_code
+        if np.abs(new).max(initial=0) > largest:
+            raise TersenseError(
+                f"values must lie between ±{largest:,}, got {new[np.abs(new).argmax()]:,.0f}"
+            )
         self._values[request.mask.reshape(self._values.shape)] = new
         self.counts, self._request, self._image = request.after, None, None
         self.history.append(self.counts)
@@ -247,8 +268,8 @@ class Capture:
             counts: (h, w), rows that each window has in the end.
             values: (m, h, w), in color (3, m, h, w), of which the rows not yet taken are read.
         """
-        self._ended = True
         self.add(values[self.ask(counts).mask])
+        self._ended = True
 
     def ask(self, counts: Counts) -> Request:
         """Return the request for counts (h, w) that were decided before, perhaps elsewhere."""

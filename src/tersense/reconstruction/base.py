@@ -147,6 +147,11 @@ class Reconstructor(nn.Module, ABC):
         )
 
 
+def measured_rows(counts: Tensor, rows: int) -> Tensor:
+    """Return (N, m, h, w): whether a window was measured with a row, given counts (N, h, w)."""
+    return torch.arange(rows, device=counts.device)[:, None, None] < counts[:, None]
+
+
 Registered = TypeVar("Registered", bound=type[Reconstructor])
 _registry: dict[str, type[Reconstructor]] = {}
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from tersense.io.schema import above, at_least, at_most, below, validate
-from tersense.reconstruction.base import Reconstructor, register
+from tersense.reconstruction.base import Reconstructor, measured_rows, register
 from tersense.reconstruction.solvers.conjugate_gradient import solve
 from tersense.sensing.geometry import Geometry
 from tersense.sensing.operator import SensingOperator
@@ -69,7 +69,7 @@ class LinearReconstructor(Reconstructor):
         if deviation is not None:
             noise = noise + deviation**2
         model = _GaussianModel(operator, size, self.options.correlation, noise)
-        there = None if counts is None else _measured(counts, y)
+        there = None if counts is None else measured_rows(counts, y.shape[1])
         # What is left of the residual by then is far below what the model itself misses.
         return model.spread(model.solve(y, there, tolerance=0.003, max_steps=200))
 
@@ -126,11 +126,6 @@ class _GaussianModel:
             return known(torch.einsum("rs,nshw->nrhw", self.window_inverse, a))
 
         return solve(apply, known(y), precondition, tolerance, max_steps, warn=False)
-
-
-def _measured(counts: Tensor, y: Tensor) -> Tensor:
-    """Return (N, m, h, w): whether a window was measured with a row, given counts (N, h, w)."""
-    return torch.arange(y.shape[1], device=y.device)[:, None, None] < counts[:, None]
 
 
 def _covariance(side: int, correlation: float, like: Tensor) -> Tensor:

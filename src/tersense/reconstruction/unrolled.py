@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from tersense.io.schema import above, at_least, at_most, require, validate
-from tersense.reconstruction.base import Reconstructor, register
+from tersense.reconstruction.base import Reconstructor, measured_rows, register
 from tersense.reconstruction.conditioning import COARSEST, Gate, Gates, Told, all_open, tell
 from tersense.reconstruction.growing import places, take_over
 from tersense.sensing.geometry import Geometry
@@ -334,8 +334,7 @@ def _first_rows(factor: Tensor, counts: Tensor | None) -> Callable[[Tensor], Ten
     """Return what keeps the rows of L⁻¹y that were measured: all, where `counts` is None."""
     if counts is None:
         return lambda z: z
-    rows = torch.arange(len(factor), device=factor.device)[:, None, None]
-    there = (rows < counts[:, None]).to(factor.dtype)
+    there = measured_rows(counts, len(factor)).to(factor.dtype)
     return lambda z: there * z
 
 

@@ -6,6 +6,7 @@ torch is imported when it is needed: the command line looks here before it knows
 import contextlib
 import ctypes
 import platform
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -44,18 +45,35 @@ def is_fast_at_bfloat16(device: "torch.device") -> bool:
     return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
+class _Precise:
+    """Who computes in full precision now, and what the switches were before."""
+
+    def __init__(self) -> None:
+        self.lock, self.threads, self.before = threading.Lock(), 0, (False, False)
+
+
+_precise = _Precise()
+
+
 @contextlib.contextmanager
 def full_precision() -> Iterator[None]:
     """Let no GPU multiply in TF32, whose 11 bits drown small differences of large sums."""
     import torch
 
     convolutions, products = torch.backends.cudnn, torch.backends.cuda.matmul
-    before = convolutions.allow_tf32, products.allow_tf32
-    convolutions.allow_tf32 = products.allow_tf32 = False
+    # The switches are those of the process: the first thread turns them, the last one back.
+    with _precise.lock:
+        if not _precise.threads:
+            _precise.before = convolutions.allow_tf32, products.allow_tf32
+            convolutions.allow_tf32 = products.allow_tf32 = False
+        _precise.threads += 1
     try:
         yield
     finally:
-        convolutions.allow_tf32, products.allow_tf32 = before
+        with _precise.lock:
+            _precise.threads -= 1
+            if not _precise.threads:
+                convolutions.allow_tf32, products.allow_tf32 = _precise.before
 
 
 def device_name(device: "torch.device") -> str:

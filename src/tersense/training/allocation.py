@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -146,15 +145,6 @@ def gather(
     return Cases(inputs, errors, torch.cat([nothing, *measured]))
 
 
-def write_cases(path: str, cases: Cases, levels: tuple[int, ...]) -> None:
-    """Write y and the errors of the crops that have it, for fitting an integer decision."""
-    y = cases.y.numpy()
-    if abs(y).max(initial=0) < 2**15:
-        y = y.astype(np.int16)
-    errors = cases.errors[: len(y)].float().cpu().numpy()
-    np.savez_compressed(path, y=y, errors=errors, levels=np.array(levels))
-
-
 def examine(
     imager: Imager, levels: tuple[int, ...], pixels: Tensor, readout: ReadoutConfig | None
 ) -> tuple[Tensor, Tensor]:
@@ -264,9 +254,9 @@ def fit(
     began = time.perf_counter()
     for step in range(steps):
         spent = time.perf_counter() - began
-        done = max(step / steps, spent / seconds)
-        if done >= 1:
+        if spent >= seconds:
             break
+        done = max(step / steps, spent / seconds)
         optimizer.param_groups[0]["lr"] = _RATE * 0.5 * (1 + math.cos(math.pi * done))
         chosen = torch.randint(len(inputs), (_BATCH,), device=inputs.device)
         predicted = predictor(inputs[chosen].to(device).float())

@@ -33,8 +33,6 @@ def fit_decision(
     levels: Sequence[int],
     y: NDArray[np.integer],
     errors: NDArray[np.floating],
-    steps: int = _STEPS,
-    seed: int = 0,
 ) -> IntegerDecision:
     """Return the decision of a camera.
 
@@ -43,8 +41,6 @@ def fit_decision(
         levels: K counts.
         y: (n, m, h, w) exact measurements of n crops.
         errors: (n, K, h, w), logarithms of the squared errors of their windows at the levels.
-        steps: Of training.
-        seed: Of everything random.
     """
     decision = IntegerDecision(len(phi), levels)
     first_rows = decision.prediction.shape[1]
@@ -52,8 +48,8 @@ def fit_decision(
     logs = np.stack([decision.logs(one) for one in y])
     inputs = torch.from_numpy(logs).float().flatten(2).mT  # (n, h·w, K)
     gains = log_gains(errors, levels)
-    torch.manual_seed(seed)
-    _store(decision, _train(inputs, gains, steps))
+    torch.manual_seed(0)
+    _store(decision, _train(inputs, gains))
     return decision
 
 
@@ -93,12 +89,12 @@ class _Nets(nn.Module):
         return 8 * (torch.einsum("nkwh,ksh->nkws", hidden, self.second) + self.second_bias[:, None])
 
 
-def _train(inputs: Tensor, gains: Tensor, steps: int) -> _Nets:
+def _train(inputs: Tensor, gains: Tensor) -> _Nets:
     """Fit the logarithms of mean gains."""
     nets = _Nets(inputs, gains)
     optimizer = torch.optim.Adam(nets.parameters(), lr=_RATE)
-    for step in range(steps):
-        optimizer.param_groups[0]["lr"] = _RATE * 0.5 * (1 + math.cos(math.pi * step / steps))
+    for step in range(_STEPS):
+        optimizer.param_groups[0]["lr"] = _RATE * 0.5 * (1 + math.cos(math.pi * step / _STEPS))
         chosen = torch.randint(len(inputs), (_BATCH,))
         missed = (gains[chosen][:, None] - nets(inputs[chosen])) * math.log(2) / 8
         loss = mean_of_logs(missed.flatten(0, 1))

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tersense.errors import TersenseError
 from tersense.measurements.codec.stream import decode_codes, decode_counts, encode_codes
 from tersense.measurements.counts import Counts
 from tersense.measurements.tsm import CODED_MAGIC as MAGIC
@@ -52,6 +53,11 @@ def encode(
     text = json.dumps(words, separators=(",", ":"), ensure_ascii=True).encode()
     deflater = zlib.compressobj(9, wbits=-15, zdict=_WORDS)
     deflated = deflater.compress(text) + deflater.flush()
+    if len(text) > _LONGEST_HEADER or len(deflated) >= 1 << 16:
+        raise TersenseError(
+            f"a coded file holds the steps and offsets of some thousand rows, got {header.rows}; "
+            "write a plain one"
+        )
     version = NEWEST if header.readout.offsets else CODED
     content = MAGIC + bytes([version]) + len(deflated).to_bytes(2, "little") + deflated
     content += encode_codes(values, header, counts, patterns)

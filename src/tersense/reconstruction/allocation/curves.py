@@ -23,11 +23,11 @@ _NO_GAIN, _SURE_GAIN = 0.4, 1.2
 Counts = NDArray[np.int64]
 
 
-def count_levels(lowest: int, rows: int, number: int = LEVELS) -> tuple[int, ...]:
+def count_levels(lowest: int, rows: int) -> tuple[int, ...]:
     """Return the counts at which errors are predicted, log-spaced from `lowest` to all rows."""
     if not 1 <= lowest <= rows:
         raise ValueError(f"lowest must lie between 1 and {rows}, got {lowest}")
-    spaced = np.geomspace(lowest, rows, number).round().astype(int)
+    spaced = np.geomspace(lowest, rows, LEVELS).round().astype(int)
     return tuple(int(level) for level in np.unique(spaced))
 
 

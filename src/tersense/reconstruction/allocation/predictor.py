@@ -20,7 +20,7 @@ from torch.nn import functional as F  # noqa: N812
 from tersense.errors import TersenseError
 from tersense.io.schema import at_least, at_most, validate
 from tersense.reconstruction.allocation.curves import count_levels
-from tersense.reconstruction.base import Reconstructor
+from tersense.reconstruction.base import Reconstructor, measured_rows
 from tersense.reconstruction.conditioning import mean_noise
 from tersense.runtime.device import full_precision
 from tersense.sensing.gram import convolve_windows
@@ -96,7 +96,9 @@ class Evidence:
 
         Windows without new rows keep what they had.
         """
-        there = self._rows(counts) & ~self._rows(before)
+        there = measured_rows(counts, len(self.whitening)) & ~measured_rows(
+            before, len(self.whitening)
+        )
         with full_precision():
             said = self._whiten(self.operator.forward(self._image))
         error = (z - said).square()
@@ -109,14 +111,9 @@ class Evidence:
             torch.where(new, share.to(z.dtype), self._newest_kept),
         )
 
-    def _rows(self, counts: Tensor) -> Tensor:
-        """Return which rows are measured, (N, m, h, w)."""
-        rows = torch.arange(len(self.whitening), device=counts.device)
-        return rows[:, None, None] < counts[:, None]
-
     def _groups(self, z: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
         """Return the log mean energy of the rows measured in each group, and their share of it."""
-        there = self._rows(counts).to(z.dtype)
+        there = measured_rows(counts, len(self.whitening)).to(z.dtype)
         edges = [0, *self.levels]
         sizes = [end - begin for begin, end in pairwise(edges)]
 
@@ -214,6 +211,10 @@ def predictor_for(network: Reconstructor, options: PredictorOptions) -> ErrorPre
         )
     if stride % 4:
         raise TersenseError(f"allocation needs windows a multiple of 4 pixels apart, got {stride}")
-    lowest = min(max(1, rows_for_rate(network.lowest_rate, stride)), network.rows)
-    levels = count_levels(lowest, network.rows)
-    return ErrorPredictor(network.options.channels, levels, options)
+    return ErrorPredictor(network.options.channels, levels_of(network), options)
+
+
+def levels_of(network: Reconstructor) -> tuple[int, ...]:
+    """Return the counts at which errors are predicted: from the fewest rows it knows to all."""
+    lowest = max(1, rows_for_rate(network.lowest_rate, network.geometry.stride))
+    return count_levels(min(lowest, network.rows), network.rows)

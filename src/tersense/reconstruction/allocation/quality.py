@@ -96,13 +96,7 @@ def next_budget(
     whole = budget_for(wanted, log_errors, levels, counts, pixels, largest)
     if last or whole - taken < _NEARLY * taken:
         return whole
-    return int(min(taken + _NEXT_SHARE * (whole - taken), _MOST_GROWTH * taken))
-
-
-def cell_pixels(size: tuple[int, int], stride: int) -> NDArray[np.int64]:
-    """Return how many pixels of an image (H, W) lie in each S×S cell, (h, w)."""
-    sides = [np.minimum(stride, side - np.arange(0, side, stride)) for side in size]
-    return np.outer(*sides)
+    return int(min(taken + max(1, _NEXT_SHARE * (whole - taken)), _MOST_GROWTH * taken))
 
 
 def to_psnr(squared_error: float) -> float:
