@@ -50,6 +50,21 @@ def test_every_way_is_measured_and_the_worst_image_told(desk, capsys):
     assert row["ways"]["closed-5"]["images"][0]["psnr"] == pytest.approx(score.psnr, abs=1e-3)
 
 
+def test_another_model_decides_for_all(desk, capsys):
+    other = deciding_imager(seed=1)
+    other.name = "other"
+    write_model("other.safetensors", other)
+    words = ["reproduce", "adaptive", "--test", "pictures", "-m", "good.safetensors", "-o", "o"]
+    assert main([*words, "--quick", "--decider", "other.safetensors", "--only", "closed-10"]) == 0
+    row = json.loads((desk / "o/adaptive.json").read_text())["rows"][1]
+    assert row["model"] == "adaptive, decided by other"
+    camera = AdaptiveCamera(read_model("good.safetensors"), 0.2, "closed", 10, decider=other)
+    score = score_image(camera, "a", data.camera()[100:148, 100:148])
+    assert row["ways"]["closed-10"]["images"][0]["psnr"] == pytest.approx(score.psnr, abs=1e-3)
+    assert main(["reproduce", "zoo", "--test", "pictures", "--decider", "other.safetensors"]) == 2
+    assert "tables adaptive and bits, not zoo" in capsys.readouterr().err
+
+
 def test_images_that_come_back_exactly_have_no_worst(monkeypatch):
     scores = {"uniform": [np.inf, 30.0], "open": [np.inf, 29.0], "closed-2": [np.inf, 31.0]}
 

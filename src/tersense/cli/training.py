@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from tersense.cli.options import DeviceOption, ForceOption, out_option
+from tersense.cli.adaptive import DeciderOption
+from tersense.cli.options import DeviceOption, ForceOption, load_decider, out_option
 from tersense.errors import Interrupted
 from tersense.runtime.device import Device
 
@@ -99,6 +100,7 @@ def reproduce(
             help="To measure; repeatable (readouts, adaptive, bits, zoo).",
         ),
     ] = None,
+    decider: DeciderOption = None,
     seed: Annotated[
         int, typer.Option("--seed", metavar="N", min=0, help="Of each training run.")
     ] = 0,
@@ -126,6 +128,8 @@ def reproduce(
 
     Example: tersense reproduce adaptive --test Set11 -m flex --only closed-3 --only oracle
 
+    Example: tersense reproduce adaptive --test Set11 -m large --decider fast --only closed-10
+
     Example: tersense reproduce bits --test photos --only encoder --only jpeg
 
     Example: tersense reproduce zoo --test Set11 -m flex -m block-r25 --device cpu -o runs/zoo
@@ -144,12 +148,14 @@ def reproduce(
         raise typer.BadParameter(
             f"--model is for the tables readouts, adaptive, bits and zoo; {table} trains its own"
         )
+    if decider and table not in ("adaptive", "bits"):
+        raise typer.BadParameter(f"--decider is for the tables adaptive and bits, not {table}")
     if table == "claims":
         _judge_claims(out, seed)
         return
     if table in ("readouts", "adaptive", "bits"):
         models = cameras or ["default" if table == "readouts" else "flex"]
-        _measure_models(table, out, test_folders or [], models, only or [], quick, device)
+        _measure_models(table, out, test_folders or [], models, only or [], quick, device, decider)
         return
     if table == "zoo":
         _measure_zoo(out, test_folders or [], cameras or [], only or [], quick, device, force)
@@ -187,6 +193,7 @@ def _measure_models(
     only: list[str],
     quick: bool,
     device: Device,
+    decider: str | None,
 ) -> None:
     """Measure models under every readout, or in every adaptive way; print and write the table."""
     from tersense.cli.console import say
@@ -203,10 +210,10 @@ def _measure_models(
         result = run_readouts(imagers, tests, quick, say)
         text = readouts_to_markdown(result)
     elif table == "bits":
-        result = run_bits(imagers, tests, only, quick, say)
+        result = run_bits(imagers, tests, only, quick, say, load_decider(decider, imagers[0]))
         text = bits_to_markdown(result)
     else:
-        result = run_adaptive(imagers, tests, only, quick, say)
+        result = run_adaptive(imagers, tests, only, quick, say, load_decider(decider, imagers[0]))
         text = adaptive_to_markdown(result)
     make_folder(out)
     _write_table(out / table, result, text)

@@ -33,7 +33,7 @@ WAYS = (
     Way("open", "open loop", "open"),
     Way("encoder", "encoder", "encoder"),
     Way("change", "change (SIB-ACS)", "change"),
-    *(Way(f"closed-{n}", f"closed loop, {n} rounds", "closed", n) for n in (2, 3, 5)),
+    *(Way(f"closed-{n}", f"closed loop, {n} rounds", "closed", n) for n in (2, 3, 5, 10)),
     Way("oracle", "oracle", "oracle"),
 )
 
@@ -44,6 +44,7 @@ def run_adaptive(
     only: Sequence[str] = (),
     quick: bool = False,
     say: Any = print,
+    decider: Imager | None = None,
 ) -> dict[str, Any]:
     """Measure models that can sense adaptively, in every way and at every rate of the table.
 
@@ -53,6 +54,7 @@ def run_adaptive(
         only: Names of the ways to try besides uniform; none for all.
         quick: Small parts of two images of each folder: to see that it works.
         say: Is told what is done.
+        decider: Who decides for all models; None for each itself.
 
     Returns:
         The table, ready for JSON: of each model, set, rate and way what `evaluate --json` writes,
@@ -65,8 +67,9 @@ def run_adaptive(
         raise TersenseError(f"rows of adaptive must be of {offered}, got {unknown[0]!r}")
     ways = [way for way in WAYS if way is UNIFORM or not only or way.name in only]
     cameras = {
-        (imager.name, rate): {
-            way.name: AdaptiveCamera(imager, rate, way.mode, way.rounds) for way in ways
+        (label(imager, decider), rate): {
+            way.name: AdaptiveCamera(imager, rate, way.mode, way.rounds, decider=decider)
+            for way in ways
         }
         for imager in imagers
         for rate in RATES
@@ -78,6 +81,11 @@ def run_adaptive(
             rows.append(row | {"ways": _measure(of_ways, test, paths, quick)})
             say(_summary(rows[-1]))
     return {"table": "adaptive", "quick": quick, "rows": rows}
+
+
+def label(imager: Imager, decider: Imager | None) -> str:
+    """Return how a table calls a model that another may decide for."""
+    return imager.name if decider is None else f"{imager.name}, decided by {decider.name}"
 
 
 def _measure(

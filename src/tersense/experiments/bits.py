@@ -17,6 +17,7 @@ from PIL import Image, features
 
 from tersense.errors import TersenseError, visible
 from tersense.evaluation.metrics import psnr, ssim
+from tersense.experiments.adaptive import label
 from tersense.experiments.report import table_head
 from tersense.experiments.testsets import find_sets, read_set
 from tersense.io.images import ImageArray, read_image
@@ -92,6 +93,7 @@ def run_bits(
     only: Sequence[str] = (),
     quick: bool = False,
     say: Any = print,
+    decider: Imager | None = None,
 ) -> dict[str, Any]:
     """Measure files of every size, ours and those of image codecs.
 
@@ -101,6 +103,7 @@ def run_bits(
         only: Names of `OURS` and `CODECS`; none for all.
         quick: Small parts of two images of each folder: to see that it works.
         say: Is told what is done.
+        decider: Who decides for all models; None for each itself.
 
     Returns:
         The table, ready for JSON: for each set and method the means of bpp, PSNR and SSIM at each
@@ -122,8 +125,8 @@ def run_bits(
                 say(f"{title}: {name} {_summary(methods[name])}")
                 continue
             for imager in imagers:
-                key = f"{imager.name}, {name}"
-                methods[key] = _own_curve(imager, OURS[name], images)
+                key = f"{label(imager, decider)}, {name}"
+                methods[key] = _own_curve(imager, OURS[name], images, decider)
                 say(f"{title}: {key} {_summary(methods[key])}")
         labels = {name: CODECS[name].label if name in CODECS else name for name in methods}
         rows.append({"set": title, "images": len(images), "labels": labels, "methods": methods})
@@ -183,10 +186,12 @@ def _between(curve: list[Point], bpp: float) -> Point | None:
     return Point(min(bpp, curve[-1].bpp), *map(float, found))
 
 
-def _own_curve(imager: Imager, own: Own, images: list[ImageArray]) -> list[Point | None]:
+def _own_curve(
+    imager: Imager, own: Own, images: list[ImageArray], decider: Imager | None
+) -> list[Point | None]:
     points = []
     for size in SIZES:
-        camera = BitsCamera(imager, size, mode=own.mode, refined=own.refined)
+        camera = BitsCamera(imager, size, mode=own.mode, refined=own.refined, decider=decider)
         points.append(_mean([_own_point(camera, image) for image in images]))
     return points
 
