@@ -215,7 +215,7 @@ def impossible_rate(tmp_path):
 
 def rate_of_nothing(tmp_path):
     arguments = ["sense", tmp_path / "photo.png", "-o", tmp_path / "out.tsm"]
-    return [*arguments, "--rate", "0"], "must be above 0"
+    return [*arguments, "--rate", "0"], "must be a number above 0"
 
 
 def rate_that_is_no_number(tmp_path):
@@ -368,7 +368,7 @@ def test_what_counts_cannot_be_is_one_line(capsys, tmp_path, photo, nested):
         (nested, ("--importance", small), "--importance shares out the measurements of --rate"),
         (nested, ("--importance", small, "--rate", 0.1), "must have the size of the image"),
         (nested, ("--importance", small, "--counts", counts), "give one of them"),
-        ("paper-r25", ("--counts", counts), "counts per window must be None for mlp"),
+        ("paper-r25", ("--counts", counts), "needs all 256 rows of every window"),
     ):
         code, _, err = run(capsys, "sense", photo, "-m", model, *options, "-o", y)
         assert code == 2

@@ -142,6 +142,8 @@ def test_noise_is_remembered(tmp_path, model):
         (["--size", "40x30", "--rate", "0.2", "--values", "v.csv", "-o", "new"], "got none"),
         (["0", "-o", "new"], "give them with --values"),
         (["0", "--values", "v.csv", "--rate", "0.2", "-o", "new"], "0 knows --rate already"),
+        (["gone", "--values", "v.csv", "-o", "new"], "gone does not exist"),
+        (["broken", "-o", "new"], "broken is not the folder of a round"),
         (["0", "--values", "v.csv", "--camera", "array", "-o", "new"], "0 knows --camera already"),
         (["0", "--values", "v.csv", "--scale", "1", "-o", "new"], "0 knows --scale already"),
         (["gray.tsm", "--rate", "0.5", "--noise", "3", "-o", "new"], "tells the noise of its"),

@@ -1,6 +1,7 @@
 """Files of a given size: never larger, better than JPEG, in gray and in color."""
 
 import io
+import re
 
 import numpy as np
 import pytest
@@ -189,6 +190,24 @@ def test_what_cannot_be_asked_for_is_told(options, reason):
 def test_files_that_cannot_be_so_small_are_told():
     with pytest.raises(TersenseError, match=r"needs at least .* bits per pixel .*, got 0\.001"):
         BitsCamera(deciding_imager(), bpp=0.001).sense(GRAY)
+
+
+def test_what_is_told_to_be_enough_is_enough():
+    with pytest.raises(TersenseError, match="needs at least") as told:
+        BitsCamera(deciding_imager(), bpp=0.001).sense(GRAY)
+    enough = float(re.search(r"at least ([\d.]+) bits", str(told.value))[1])
+    assert 8 * size_of(BitsCamera(deciding_imager(), bpp=enough).sense(GRAY), deciding_imager())
+
+
+def test_an_image_without_content_gets_the_finest_file_that_fits(flex):
+    flat = np.full((64, 64), 128, np.uint8)
+    errors = []
+    for bpp in (0.3, 0.42, 0.5, 1.0):
+        y = BitsCamera(flex, bpp=bpp).sense(flat)
+        assert 8 * size_of(y, flex) <= bpp * flat.size
+        errors.append(np.abs(flex.estimate(y) - flat).max())
+    assert errors[-1] == min(errors)
+    assert errors[1] == errors[2] == errors[3]  # the finest file has 0.402 bits per pixel
 
 
 def test_a_size_chooses_the_readout():

@@ -126,7 +126,7 @@ def test_networks_that_need_every_row_say_so(tmp_path):
         ),
     ):  # fmt: skip
         with pytest.raises(
-            TersenseError, match=r"must be None for mlp, .* all 20 rows .* universal"
+            TersenseError, match=r"needs all 20 rows .* universal"
         ):
             refused()
     # A real camera's missing values are estimated, as before.

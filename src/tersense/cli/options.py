@@ -220,7 +220,9 @@ def load_model(
 
 def load_decider(model: str | None, imager: "Imager") -> "Imager | None":
     """Load who decides where to measure, where it is another model than the one it decides for."""
-    return None if model is None else load_model(model, None, imager.device.type, imager.precision)
+    if model in (None, imager.name):
+        return None
+    return load_model(str(model), None, imager.device.type, imager.precision)
 
 
 def shared_by_processes(command: Callable[..., None]) -> Callable[..., None]:

@@ -1,5 +1,6 @@
 """The command of adaptive real cameras: plan, which says what to measure next."""
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,9 +14,9 @@ from tersense.cli.options import DeviceOption, NoiseOption, RateOption, load_mod
 if TYPE_CHECKING:
     from tersense.measurements.rounds import RoundPlan
     from tersense.models.capture import Capture
-    from tersense.models.plans import Round
+    from tersense.models.plans import Round, RoundSettings
 
-_MIRRORS = "1024x768"
+_MIRRORS, _ABLE = "1024x768", "flex"
 
 
 def plan(
@@ -37,7 +38,7 @@ def plan(
     model: Annotated[
         str | None,
         typer.Option(
-            "--model", "-m", metavar="MODEL", help="Default: that of the round, or default."
+            "--model", "-m", metavar="MODEL", help="Default: that of the round or file, or flex."
         ),
     ] = None,
     size: Annotated[
@@ -85,8 +86,10 @@ def plan(
     from tersense.measurements.tables import read_table
     from tersense.models.plans import read_round, write_round
 
-    going_on = source is not None and source.is_dir()
-    if going_on:
+    if source is not None and not source.exists():
+        raise typer.BadParameter(f"{source} does not exist; name the folder of a round or a .tsm")
+    if source is not None and source.is_dir():
+        current = read_round(source)
         if values is None:
             raise typer.BadParameter(f"{source} asks for measurements; give them with --values")
         known = {"--size": size, "--rate": rate, "--rounds": rounds, "--psnr": quality,
@@ -94,14 +97,12 @@ def plan(
                  "--scale": scale}  # fmt: skip
         if given := [flag for flag, value in known.items() if value is not None]:
             raise typer.BadParameter(f"{source} knows {given[0]} already; leave it out")
-        assert source is not None
-        current = read_round(source)
         if model is not None:
-            current = replace(current, settings=replace(current.settings, model=model))
+            current = replace(current, settings=replace(current.settings, model=_lasting(model)))
     else:
         if values is not None:
             raise typer.BadParameter(
-                f"--values belong to the folder of a round, got {source or 'none'}; name it, too"
+                f"--values belong to the folder of a round, got {source or 'none'}; name that one"
             )
         current = _begin(
             source, model, size, rate, rounds, quality, noise, camera or "array",
@@ -113,7 +114,7 @@ def plan(
     if values is not None and (request := capture.request) is not None:
         capture.add(RoundPlan(said.plan(imager), request).values(read_table(values)[0]))
     planned = write_round(out, imager, capture, capture.next(), said)
-    _tell(out, capture, planned, say)
+    _tell(out, capture, planned, said, say)
 
 
 def _begin(
@@ -131,7 +132,7 @@ def _begin(
     """Return a capture of which nothing is measured, or what a file holds."""
     from tersense.models.adaptive import ROUNDS_TO_QUALITY, USUAL_ROUNDS
     from tersense.models.plans import Round, RoundSettings, begin_with
-    from tersense.models.zoo import read
+    from tersense.models.zoo import find_by_patterns, read
 
     measured = read(source, model) if source is not None else None
     if (size is None) == (measured is None):
@@ -147,17 +148,28 @@ def _begin(
     else:
         height, width = parse_size(size or "")
     down, across = parse_size(mirrors)
+    if model is None and measured is not None:
+        header = measured.header
+        model = find_by_patterns(header.phi, header.stride, header.rows)
+    model = _lasting(model or _ABLE)
     usual = USUAL_ROUNDS if psnr is None else ROUNDS_TO_QUALITY
-    limit = load_model(model or "default", None, "cpu").rate if rate is None else rate
+    limit = load_model(model, None, "cpu").rate if rate is None else rate
     said = RoundSettings(
-        model or "default", height, width, limit, rounds or usual,
+        model, height, width, limit, rounds or usual,
         psnr or 0.0, noise, camera, down, across,
         scale or max(1, min(down // height, across // width)),
     )  # fmt: skip
     return Round(said) if measured is None else begin_with(measured, said)
 
 
-def _tell(out: Path, capture: "Capture", planned: "RoundPlan | None", say: Any) -> None:
+def _lasting(model: str) -> str:
+    """Return what names a model from any folder, as the rounds may lie in another."""
+    return str(Path(model).resolve()) if Path(model).exists() else model
+
+
+def _tell(
+    out: Path, capture: "Capture", planned: "RoundPlan | None", said: "RoundSettings", say: Any
+) -> None:
     """Say what there is and what to do."""
     if capture.history:
         y = capture.measurements()
@@ -165,7 +177,11 @@ def _tell(out: Path, capture: "Capture", planned: "RoundPlan | None", say: Any) 
         if capture.predicts:
             say(f"predicted PSNR: {capture.predicted_psnr():.2f} dB")
     if planned is None:
-        say(f"The capture is complete: tersense reconstruct {out}/measured.tsm -o photo.png")
+        model = shlex.quote(said.model)
+        say(
+            f"The capture is complete: tersense reconstruct {out}/measured.tsm -m {model} "
+            "-o photo.png"
+        )
         return
     say(
         f"{out}: {len(planned.request):,} measurements in {len(planned.exposures):,} exposures; "

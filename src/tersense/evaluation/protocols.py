@@ -228,7 +228,11 @@ def evaluate_folder(
 
     def score(named: tuple[str, Callable[[], ImageArray]]) -> Score:
         name, read = named
-        return score_image(camera, name, read(), stride, readout, bits)
+        image = read()
+        try:
+            return score_image(camera, name, image, stride, readout, bits)
+        except TersenseError as error:
+            raise TersenseError(f"{name}: {error}") from error
 
     if color and stride is not None:
         raise TersenseError("the overlapping protocol is for gray images; leave --color out")

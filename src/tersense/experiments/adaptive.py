@@ -68,7 +68,9 @@ def run_adaptive(
     ways = [way for way in WAYS if way is UNIFORM or not only or way.name in only]
     cameras = {
         (label(imager, decider), rate): {
-            way.name: AdaptiveCamera(imager, rate, way.mode, way.rounds, decider=decider)
+            way.name: AdaptiveCamera(
+                imager, rate, way.mode, way.rounds, decider=None if way is UNIFORM else decider
+            )
             for way in ways
         }
         for imager in imagers

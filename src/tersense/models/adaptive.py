@@ -114,6 +114,8 @@ class AdaptiveCamera(ImagerCamera):
             raise TersenseError(f"rounds and psnr belong to the mode closed, got {mode}")
         if decider is not None:
             _require_alike(imager, decider, psnr)
+            if mode == "uniform" or rounds == 1:
+                raise TersenseError("there is nothing to decide; leave the decider out")
         self.imager, self.mode, self.psnr, self.own_maps = imager, mode, psnr, own_maps
         usual = USUAL_ROUNDS if psnr is None else ROUNDS_TO_QUALITY
         self.rounds = 1 if mode != "closed" else usual if rounds is None else rounds
@@ -234,7 +236,7 @@ def _require_alike(imager: Imager, decider: Imager, psnr: float | None) -> None:
     if not measure_alike(imager, decider):
         raise TersenseError(
             f"the decider must have patterns, stride and lowest rate of {imager.name}, which "
-            f"{decider.name} has not; fast has those of large"
+            f"{decider.name} has not; leave the decider out or choose another"
         )
     if psnr is not None:
         raise TersenseError(

@@ -95,7 +95,7 @@ class BitsCamera(ImagerCamera):
         usual: BitsMode = "uniform" if decision is None else "encoder"
         self.imager, self.bpp, self.quality = imager, bpp, quality
         self.mode: BitsMode = mode or usual
-        if self.mode != "uniform":  # refuses what cannot be before an image is there
+        if self.mode != "uniform" or decider:  # refuses what cannot be before an image is there
             AdaptiveCamera(imager, imager.rate, self.mode, rounds, decider=decider)
         # A closed loop takes long to try; what costs nothing tells about where to look.
         self._quick: BitsMode = usual if self.mode == "closed" else self.mode
@@ -143,7 +143,10 @@ class BitsCamera(ImagerCamera):
         if (least := self._size(best)) > limit:
             raise self._too_large(best)
         wanted = max(least, int(limit * (1 - _SPARED))) if self.refined else limit
-        for attempt in range(_TRIES):
+        finest = self._sense_at(FINEST, self._quick, image, depth)
+        if self._size(finest) <= wanted:  # as of an image without content, whose files hardly grow
+            quality, best = FINEST, finest
+        for attempt in range(_TRIES if quality < FINEST else 0):
             higher = quality + FINEST / 2 ** (attempt + 1)
             y = self._sense_at(higher, self._quick, image, depth)
             if self._size(y) <= wanted:
@@ -173,9 +176,10 @@ class BitsCamera(ImagerCamera):
 
     def _too_large(self, y: Measurements) -> TersenseError:
         least = 8 * self._size(y) / (y.header.height * y.header.width)
+        least = math.ceil(least * 1000) / 1000
         return TersenseError(
-            f"{self.name} needs at least {least:.3g} bits per pixel for this image, "
-            f"got {self.bpp:g}"
+            f"{self.name} needs at least {least:g} bits per pixel for this image, got "
+            f"{self.bpp:g}; give more, or a quality instead"
         )
 
     def _sense_at(

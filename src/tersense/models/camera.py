@@ -169,9 +169,8 @@ class Camera(nn.Module):
         """Refuse counts per window where the reconstructor cannot use them."""
         if not self.reconstructor.any_count:
             raise TersenseError(
-                f"counts per window must be None for {self.reconstructor.registered_name}, with "
-                f"which {self.name} needs all {self.rows} rows of every window; leave them out or "
-                "use a universal model"
+                f"{self.name} needs all {self.rows} rows of every window; leave counts and "
+                "adaptive sensing out, or use a universal model such as flex"
             )
 
     def estimate_light(self, y: Tensor, ones: Tensor, counts: Tensor | None = None) -> Tensor:

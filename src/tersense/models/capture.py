@@ -166,6 +166,13 @@ class Capture:
         """Φ, as integers."""
         return Patterns(self.camera.operator.phi.cpu().numpy().astype(np.int8), self._stride)
 
+    @cached_property
+    def _largest(self) -> int:
+        """The largest magnitude of a value that is believed, noise included."""
+        most = 2 * self.patterns.largest_magnitude_at(self.depth) / np.min(self.readout.unit)
+        noise = 8 * self.readout.noise
+        return int(min(self.readout.largest_code, most + noise))
+
     @property
     def request(self) -> Request | None:
         """What is asked for and not yet measured."""
@@ -252,10 +259,11 @@ class Capture:
             raise TersenseError(f"{len(request)} values were asked for, got {len(new)}")
         if not np.isfinite(new).all():
             raise TersenseError("the values hold NaN or Inf; measure them again")
-        largest = self.readout.largest_code
-        if np.abs(new).max(initial=0) > largest:
+        if np.abs(new).max(initial=0) > self._largest:
             raise TersenseError(
-                f"values must lie between ±{largest:,}, got {new[np.abs(new).argmax()]:,.0f}"
+                f"values must lie between ±{self._largest:,}, twice what pixels from 0 to "
+                f"{largest_pixel(self.depth)} can add up to, got {new[np.abs(new).argmax()]:,.4g}; "
+                "check their units and signs"
             )
         self._values[request.mask.reshape(self._values.shape)] = new
         self.counts, self._request, self._image = request.after, None, None

@@ -184,7 +184,7 @@ class Imager:
         """Return the camera that takes only as many measurements as `rate` allows."""
         stride, rows = self.patterns.stride, len(self.patterns)
         if not (math.isfinite(rate) and rate > 0):
-            raise TersenseError(f"rate must be above 0, got {rate:g}")
+            raise TersenseError(f"rate must be a number above 0, as 0.1, got {rate:g}")
         if rate * stride**2 < 1 - 1e-6:
             raise TersenseError(
                 f"rate must be at least {1 / stride**2:.3g}, one measurement per {stride}×{stride} "

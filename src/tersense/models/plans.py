@@ -10,6 +10,7 @@ second one on), the counts after each round (`counts.npy`; the last is what is a
 
 import csv
 import json
+import shlex
 import shutil
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -161,21 +162,26 @@ def write_round(
             _write_tables(planned, partial)
         np.save(partial / COUNTS, every if request is not None else every[:0], allow_pickle=False)
         write_json(partial / NAME, asdict(said))
-        (partial / "README.md").write_text(_readme(planned), encoding="utf-8", newline="\n")
+        text = _readme(planned, said)
+        (partial / "README.md").write_text(text, encoding="utf-8", newline="\n")
     return planned
 
 
-def _readme(planned: RoundPlan | None) -> str:
+def _readme(planned: RoundPlan | None, said: RoundSettings) -> str:
     """Return what a person at the camera needs to know."""
     if planned is None:
-        return f"# The capture is complete\n\n    tersense reconstruct {MEASURED} -o photo.png\n"
+        command = f"tersense reconstruct {MEASURED} -m {shlex.quote(said.model)} -o photo.png"
+        return f"# The capture is complete\n\n    {command}\n"
     plan = planned.plan
+    top, left = plan.origin
     return f"""# Measure this round
 
 {len(planned.request):,} measurements in {len(planned.exposures):,} exposures: show the frames of
 `png/` one after the other on {plan.mirrors_across}×{plan.mirrors_down} mirrors (white is on) and
 note what the {plan.detectors} detectors read, a line of a CSV file for each exposure, a column for
-each detector (or a `.npy` file, exposures × detectors). Then
+each detector (or a `.npy` file, exposures × detectors). The image, {plan.width}×{plan.height}
+pixels of {plan.scale}×{plan.scale} mirrors, begins at mirror row {top}, column {left}; a mirror
+that is on adds its pixel, from 0 to 255, to the reading. Then
 
     tersense plan THIS_FOLDER --values readings.csv -o NEXT_FOLDER
 

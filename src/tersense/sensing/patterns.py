@@ -33,6 +33,8 @@ _CORRELATION = 0.95  # of neighboring pixels in photographs
 
 def rows_for_rate(rate: float, stride: int) -> int:
     """Return m = ⌊R·S²⌋, the number of patterns that a sensing rate allows, at least one."""
+    if not (rate >= 0 and math.isfinite(rate * stride**2)):
+        raise TersenseError(f"rate must be a number above 0, as 0.1, got {rate:g}")
     return max(1, math.floor(rate * stride**2 + 1e-9))
 
 
