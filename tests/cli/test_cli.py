@@ -310,6 +310,23 @@ def test_a_mistake_gets_one_clear_line_and_leaves_nothing(capsys, tmp_path, phot
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        (("--rounds", "0"), "'--rounds': must be at least 1, got 0"),
+        (("--rounds", "2.5"), "'--rounds': must be a whole number, got 2.5"),
+        (("--psnr", "nan"), "'--psnr': must be at most 80, got nan"),
+        (("--quality", "fine"), "'--quality': must be a number, got fine"),
+        (("--rate", "nan", "--adaptive", "open"), "rate must be a number above 0, as 0.1, got nan"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_numbers_are_told_with_what_is_allowed(capsys, tmp_path, photo, option, said):
+    code, _, err = run(capsys, "evaluate", photo, "-m", "fast", *option)
+    assert (code, err.count("\n")) == (2, 1)
+    assert said in err
+
+
 def test_an_existing_result_survives_a_failed_command(capsys, tmp_path):
     (tmp_path / "out.tsm").write_text("precious")
     arguments, _ = corrupt_image(tmp_path)

@@ -125,9 +125,7 @@ def test_networks_that_need_every_row_say_so(tmp_path):
             Imager.untrained(imager.patterns).sense(PHOTO, counts=7)
         ),
     ):  # fmt: skip
-        with pytest.raises(
-            TersenseError, match=r"needs all 20 rows .* universal"
-        ):
+        with pytest.raises(TersenseError, match=r"needs all 20 rows .* universal"):
             refused()
     # A real camera's missing values are estimated, as before.
     y = Imager.untrained(imager.patterns).sense(PHOTO[..., 0], counts=7)

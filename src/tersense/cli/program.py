@@ -93,7 +93,7 @@ def main(arguments: list[str] | None = None) -> int:
             warnings.showwarning = _show_warning
             return app(args=arguments, prog_name="tersense", standalone_mode=False) or 0
     except _CLICK_ERROR as error:
-        message = error.format_message().replace("Value error, ", "")  # by typer, of choices
+        message = _in_our_words(error)
         return _fail(message) if message else 2  # without a command, the help has been shown
     except AlreadyToldError:
         return 2
@@ -109,6 +109,27 @@ def main(arguments: list[str] | None = None) -> int:
         if os.environ.get("TERSENSE_DEBUG"):
             raise
         return _fail(str(error) or type(error).__name__)
+
+
+# What typer's validator says of numbers, by its name for the fault.
+_NUMBERS = {
+    "greater_than_equal": "at least {ge:g}",
+    "less_than_equal": "at most {le:g}",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_parsing": "a number",
+}
+
+
+def _in_our_words(error: Any) -> str:
+    """Return what is wrong with an option: what is allowed, and what came."""
+    message: str = error.format_message().replace("Value error, ", "")  # of choices
+    faults: list[Any] = getattr(error.__cause__, "errors", list)()
+    if faults and (allowed := _NUMBERS.get(faults[0]["type"])):
+        bounds = faults[0].get("ctx", {})
+        told = f"must be {allowed.format(**bounds)}, got {faults[0]['input']}"
+        message = message.replace(faults[0]["msg"], told)
+    return message
 
 
 def _show_warning(
