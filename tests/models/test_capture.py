@@ -273,6 +273,18 @@ def test_rounds_to_a_quality_never_stop_for_a_fraction_of_a_measurement(imager):
     assert capture.counts.sum() == capture.budget or len(capture.history) == 20
 
 
+@pytest.mark.parametrize(
+    "readout", [Readout(noise=1e5), Readout(photons=1e-3), Readout.ranging(4, noise=50)], ids=str
+)
+def test_what_a_noisy_sensor_reads_is_believed(imager, readout):
+    y, capture = imager.sense(IMAGE, readout=readout), imager.begin(IMAGE.shape, 0.2, 3, readout)
+    assert y.values.shape == (32, 8, 11)
+    capture.readout = y.header.readout
+    while (request := capture.next()) is not None:
+        capture.add(y.values[request.mask])
+    assert capture.counts.sum() == capture.budget
+
+
 def test_counts_that_are_refused_leave_a_capture_as_it_was(imager):
     y, capture = imager.sense(IMAGE), imager.begin(IMAGE.shape, 0.2)
     with pytest.raises(TersenseError, match="keep to the budget"):

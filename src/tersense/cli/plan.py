@@ -164,7 +164,10 @@ def _begin(
 
 def _lasting(model: str) -> str:
     """Return what names a model from any folder, as the rounds may lie in another."""
-    return str(Path(model).resolve()) if Path(model).exists() else model
+    from tersense.models.zoo import ALIASES, names
+
+    built_in = model in ALIASES or model in names()
+    return model if built_in or not Path(model).exists() else str(Path(model).resolve())
 
 
 def _tell(

@@ -169,9 +169,11 @@ class Capture:
     @cached_property
     def _largest(self) -> int:
         """The largest magnitude of a value that is believed, noise included."""
-        most = 2 * self.patterns.largest_magnitude_at(self.depth) / np.min(self.readout.unit)
-        noise = 8 * self.readout.noise
-        return int(min(self.readout.largest_code, most + noise))
+        if self.readout.bits:
+            return self.readout.largest_code
+        most = 2 * self.patterns.largest_magnitude_at(self.depth)
+        noise = float(np.max(self.readout.deviation_at(np.float64(most))))
+        return int(min(self.readout.largest_code, most + 8 * noise))
 
     @property
     def request(self) -> Request | None:
