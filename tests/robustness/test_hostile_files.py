@@ -231,6 +231,9 @@ def test_names_do_not_command_the_terminal(command, tmp_path, monkeypatch, capfd
     if command == "plan":
         values["model"] = names["adaptive.safetensors"]
     more = [names["other.json"]] if command == "plot psnr" else []
+    if command == "evaluate":  # where another model decides
+        values["model"] = values["decider"] = names["adaptive.safetensors"]
+        more = ["--adaptive", "closed", "--rate", "0.2"]
     code = main([*COMMANDS[command].line(**values), *more])
     said = capfd.readouterr()
     assert code == 0 or command == "bench methods", said.err

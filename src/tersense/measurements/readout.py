@@ -126,6 +126,13 @@ class Readout:
         """The largest magnitude of a code; of exact values, that of 32 bits."""
         return int(2 ** (self.bits - 1) - 1) if self.bits else LARGEST_VALUE
 
+    def largest_from(self, magnitude: float) -> int:
+        """Return the largest code of sums up to a magnitude, with all the noise there ever is."""
+        if self.bits:
+            return self.largest_code
+        noise = float(np.max(self.deviation_at(np.float64(magnitude))))
+        return int(min(self.largest_code, magnitude + 8 * noise))
+
     @property
     def unit(self) -> float | NDArray[np.float64]:
         """What one unit of a code stands for: `step`, or (m, 1, 1) where rows of Φ differ."""

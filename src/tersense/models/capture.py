@@ -146,16 +146,11 @@ class Capture:
             if (after > before).any():
                 made.history.append(after)
             before = after
-        if before.sum() > made.budget:
-            raise TersenseError(
-                f"rate must be at least {before.mean() / made._stride**2:.4g}, what is measured "
-                f"already, got {rate:g}"
-            )
         least = np.maximum(before, made._lowest)
         if least.sum() > made.budget:
             raise TersenseError(
-                f"rate must be at least {least.mean() / made._stride**2:.4g}, so that every window "
-                f"can have {made._lowest} measurements, got {rate:g}"
+                f"rate must be at least {least.mean() / made._stride**2:.4g}, what is measured "
+                f"already and {made._lowest} rows of every other window, got {rate:g}"
             )
         made.counts = before
         made._values[:, : header.rows] = measurements.values.reshape(-1, *header.shape[-3:])
@@ -165,15 +160,6 @@ class Capture:
     def patterns(self) -> Patterns:
         """Φ, as integers."""
         return Patterns(self.camera.operator.phi.cpu().numpy().astype(np.int8), self._stride)
-
-    @cached_property
-    def _largest(self) -> int:
-        """The largest magnitude of a value that is believed, noise included."""
-        if self.readout.bits:
-            return self.readout.largest_code
-        most = 2 * self.patterns.largest_magnitude_at(self.depth)
-        noise = float(np.max(self.readout.deviation_at(np.float64(most))))
-        return int(min(self.readout.largest_code, most + 8 * noise))
 
     @property
     def request(self) -> Request | None:
@@ -261,9 +247,10 @@ class Capture:
             raise TersenseError(f"{len(request)} values were asked for, got {len(new)}")
         if not np.isfinite(new).all():
             raise TersenseError("the values hold NaN or Inf; measure them again")
-        if np.abs(new).max(initial=0) > self._largest:
+        largest = self.readout.largest_from(2 * self.patterns.largest_magnitude_at(self.depth))
+        if np.abs(new).max(initial=0) > largest:
             raise TersenseError(
-                f"values must lie between ±{self._largest:,}, twice what pixels from 0 to "
+                f"values must lie between ±{largest:,}, twice what pixels from 0 to "
                 f"{largest_pixel(self.depth)} can add up to, got {new[np.abs(new).argmax()]:,.4g}; "
                 "check their units and signs"
             )
