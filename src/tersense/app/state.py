@@ -21,8 +21,8 @@ _PURPOSES = {  # of the built-in families; their windows and additions are looke
     "lapped": "Overlapping windows, best quality",
     "block": "Windows side by side, fewest additions",
     "flex": "One model for every sampling ratio",
-    "large": "Overlapping windows, every sampling ratio, four times the arithmetic",
-    "fast": "Overlapping windows, every sampling ratio, a fifth of the arithmetic",
+    "large": "Overlapping windows, every sampling ratio, four times the arithmetic of flex",
+    "fast": "Overlapping windows, every sampling ratio, a fifth of the arithmetic of flex",
     "paper": "The network of the 2017 paper",
 }
 ROUNDS = range(2, 6)  # of adaptive sensing
