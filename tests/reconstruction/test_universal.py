@@ -220,9 +220,38 @@ def test_a_closing_step_makes_the_image_agree_with_what_is_exact(images, counts)
     assert moved < 0.1
 
 
-def test_only_a_universal_network_has_a_closing_step():
+def test_only_a_universal_network_has_a_closing_step_or_corrections():
     with pytest.raises(TersenseError, match=r"closing must be false unless .*universal is true"):
         UnrolledOptions(closing=True)
+    with pytest.raises(TersenseError, match=r"corrections must be 0 unless .*universal is true"):
+        UnrolledOptions(corrections=1)
+
+
+@pytest.mark.parametrize("counts", [None, torch.tensor([[[9, 3, 6, 12, 1]]]).repeat(1, 8, 2)])
+def test_corrections_lead_to_the_smallest_image_that_agrees_with_all_windows(images, counts):
+    """Windows overlap four times; numpy solves for all of them together."""
+    operator, size = camera(4), (32, 40)
+    y = operator.forward(images)
+    measured = torch.ones(1, ROWS, 8, 10, dtype=torch.bool)
+    if counts is not None:
+        measured = torch.arange(ROWS)[:, None, None] < counts[:, None]
+    pixels = torch.eye(32 * 40).view(-1, *size)
+    matrix = operator.forward(pixels)[:, measured[0]].T.double().numpy()
+    wanted = np.linalg.lstsq(matrix, y[measured].double().numpy(), rcond=1e-4)[0].reshape(size)
+
+    def distance(corrections):
+        net = network(phases=1, corrections=corrections)
+        for weights in net.parameters():  # nothing but the data step
+            torch.nn.init.zeros_(weights)
+        torch.nn.init.ones_(net.phases[0].step)
+        torch.nn.init.constant_(net.phases[0].corrections, 0.4)  # several windows share a pixel
+        with torch.no_grad():
+            found = net(y, operator, size, None, counts)[0].double().numpy()
+        return np.linalg.norm(found - wanted) / np.linalg.norm(wanted)
+
+    distances = [distance(corrections) for corrections in (0, 1, 2, 4, 8)]
+    assert distances == sorted(distances, reverse=True)
+    assert distances[-1] < distances[0] / 2
 
 
 # Training

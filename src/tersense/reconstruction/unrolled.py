@@ -11,8 +11,10 @@ rest. What it finds out is kept in a memory of feature maps for the next phase. 
 the camera's geometry or rate: a network trained for one camera is a good start for another.
 
 A *universal* network is told, window by window, how many measurements there are and how large their
-errors are, and trusts them accordingly. It may end with a data step, so that the measurements have
-the last word where they are exact (`closing`).
+errors are, and trusts them accordingly. Its data step treats each window as if it were alone. Where
+windows overlap, several of them move a pixel, and too far; a *correction* senses e and takes back
+what is too much, e ← e + κ·Φᵀ(ΦΦᵀ+λI)⁻¹(y − Φx − Φe) with a learned κ (`corrections`). The network
+may end with a data step, so that exact measurements have the last word (`closing`).
 """
 
 from collections.abc import Callable
@@ -51,6 +53,8 @@ class UnrolledOptions:
             random of a rate of 0.5 or more need 2. A universal network corrects windows one by one.
         lowest_rate: Of a nested or universal network: the lowest rate that it is trained for.
         closing: Of a universal network: whether a data step follows the last phase.
+        corrections: Of a universal network: how often the error of each data step is corrected for
+            what overlapping windows repeat of each other. Windows side by side need none.
     """
 
     phases: Annotated[int, at_least(1), at_most(64)] = 6
@@ -60,12 +64,17 @@ class UnrolledOptions:
     overlaps: Annotated[int, at_least(1), at_most(3)] = 2
     lowest_rate: Annotated[float, above(0), at_most(1)] = 0.01
     closing: bool = False
+    corrections: Annotated[int, at_least(0), at_most(8)] = 0
 
     def __post_init__(self) -> None:
         validate("reconstructor", self)
         require(
             self.universal or not self.closing, "reconstructor.closing", self.closing,
             "false unless reconstructor.universal is true",
+        )  # fmt: skip
+        require(
+            self.universal or not self.corrections, "reconstructor.corrections", self.corrections,
+            "0 unless reconstructor.universal is true",
         )  # fmt: skip
 
 
@@ -86,10 +95,10 @@ class UnrolledReconstructor(Reconstructor):
         self._compiled: list[Any] = []
         self._inverses: WeakKeyDictionary[SensingOperator, tuple[int, Tensor]] = WeakKeyDictionary()
         self.phases = nn.ModuleList(
-            Phase(options.channels, number == 0, options.universal)
+            Phase(options.channels, number == 0, options.universal, options.corrections)
             for number in range(options.phases)
         )
-        self.closing = DataStep(length=0.0, by_noise=-1.2) if options.closing else None
+        self.closing = DataStep(0.0, -1.2, options.corrections) if options.closing else None
 
     def forward(
         self,
@@ -117,18 +126,23 @@ class UnrolledReconstructor(Reconstructor):
             told = tell(operator, size, deviation, counts, self.options.universal)
             y, operator, undo = self._prepared(y, operator, counts)
 
-        def disagreement(x: Tensor | None) -> Tensor:
+        def disagreement(x: Tensor | None, step: Phase | DataStep) -> Tensor:
             with torch.autocast(y.device.type, enabled=False):
                 rest = y if x is None else y - operator.forward(x)
-                return operator.adjoint(undo(rest), size)
+                error = operator.adjoint(undo(rest), size)
+                for share in step.corrections:
+                    left = rest - operator.forward(error)
+                    error = error + share * operator.adjoint(undo(left), size)
+                return error
 
         state: tuple[Any, Any] = None, None  # image and memory
-        for phase in self._compiled if self.training and self._compiled else self.phases:
+        phases: Any = self._compiled if self.training and self._compiled else self.phases
+        for phase in phases:
             x, memory = state
-            state = phase(x, disagreement(x), memory, told)
+            state = phase(x, disagreement(x, phase), memory, told)
         if self.closing is not None:
             x, memory = state
-            state = self.closing(x, disagreement(x), told), memory
+            state = self.closing(x, disagreement(x, self.closing), told), memory
         return state
 
     def compile_parts(self) -> bool:
@@ -144,8 +158,8 @@ class UnrolledReconstructor(Reconstructor):
     def start_from(self, other: Reconstructor) -> None:
         """Take over the weights of a network with at most as many phases and channels.
 
-        What it does not have changes nothing to begin with. What it was never told of has no
-        influence yet.
+        What it does not have changes nothing to begin with, but for corrections, which are good
+        as they are. What it was never told of has no influence yet.
         """
         if not self.options.universal:
             self.load_state_dict(other.state_dict())
@@ -224,10 +238,12 @@ class DataStep(nn.Module):
     Args:
         length: ρ to begin with.
         by_noise: The power of 1 + σ/unit that shortens it, to begin with.
+        corrections: How often its error is corrected.
     """
 
-    def __init__(self, length: float, by_noise: float) -> None:
+    def __init__(self, length: float, by_noise: float, corrections: int = 0) -> None:
         super().__init__()
+        self.corrections = _corrections(corrections)
         self.length = nn.Parameter(torch.tensor(length))
         self.by_noise = nn.Parameter(torch.tensor(by_noise))
 
@@ -243,10 +259,14 @@ class Phase(nn.Module):
         channels: Feature maps.
         first: Whether there is no memory yet.
         told_noise: Whether it is told how large the errors of the measurements are.
+        corrections: How often its error is corrected.
     """
 
-    def __init__(self, channels: int, first: bool, told_noise: bool = False) -> None:
+    def __init__(
+        self, channels: int, first: bool, told_noise: bool = False, corrections: int = 0
+    ) -> None:
         super().__init__()
+        self.corrections = _corrections(corrections)
         self.step = nn.Parameter(torch.tensor(1.0))  # ρ
         self.entry = _convolution(8 if first else 8 + channels, channels)
         self.by_rate = nn.Parameter(torch.zeros(channels))
@@ -321,6 +341,11 @@ class Residual(nn.Module):
     def forward(self, features: Tensor, gate: Gate = all_open) -> Tensor:
         """Return features (N, channels, h, w) of the same shape."""
         return gate(self.second(F.relu_(self.first(F.relu(features))))).add_(features)
+
+
+def _corrections(number: int) -> Tensor:
+    """Return κ of each correction; the files of networks without any do not mention them."""
+    return nn.Parameter(torch.ones(number)) if number else torch.ones(0)
 
 
 def _shortened(step: Tensor, by_noise: Tensor | None, told: Told) -> Tensor:

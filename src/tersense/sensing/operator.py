@@ -22,7 +22,7 @@ from tersense.sensing.geometry import Geometry
 # Where leaving out zeros pays: dense products follow no indices and copy no windows out.
 _LARGEST_DENSITY = 0.1
 _MIN_PATTERNS = 32
-_MAX_CELLS = 2
+_MAX_CELLS = 3
 
 
 class SensingOperator:
