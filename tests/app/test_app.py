@@ -94,9 +94,9 @@ def test_every_built_in_family_says_what_it_is_for():
         "flex": "One model for every sampling ratio. 32×32 pixels, stride 32; "
         "51 additions per measurement.",
         "large": "Overlapping windows, every sampling ratio, four times the arithmetic of flex. "
-        "64×64 pixels, stride 32; 204 additions per measurement.",
+        "96×96 pixels, stride 32; 460 additions per measurement.",
         "fast": "Overlapping windows, every sampling ratio, a fifth of the arithmetic of flex. "
-        "64×64 pixels, stride 32; 204 additions per measurement.",
+        "96×96 pixels, stride 32; 460 additions per measurement.",
         "paper": "The network of the 2017 paper. 32×32 pixels, stride 32; "
         "51 additions per measurement.",
     }

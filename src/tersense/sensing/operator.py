@@ -11,6 +11,8 @@ by them (`SparseOperator`).
 """
 
 import warnings
+from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import torch
@@ -128,8 +130,11 @@ class SparseOperator(SensingOperator):
 
     def __init__(self, phi: Tensor, stride: int, alpha: Tensor | None = None) -> None:
         super().__init__(phi, stride, alpha)
-        rows = self._kernel.permute(0, 2, 3, 1).flatten(1)  # (m, c·c·S²)
+        rows = self._kernel.permute(2, 3, 0, 1).flatten(0, 2)  # (c·c·m, S²): Φ, cell by cell
         self._rows, self._columns = _without_zeros(rows), _without_zeros(rows.T)
+        # Of the cells that windows reach, so many before and after those of the image are empty.
+        before, reach = self.geometry.offset // stride, self.geometry.cells - 1
+        self._empty = before, (reach * stride - self.geometry.offset) // stride
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy what it is made of: torch cannot copy sparse tensors."""
@@ -138,30 +143,47 @@ class SparseOperator(SensingOperator):
     def _correlate(self, cells: Tensor) -> Tensor:
         if not torch.is_inference_mode_enabled():
             return super()._correlate(cells)
-        count, reach = len(cells), self.geometry.cells - 1
-        h, w = cells.shape[-2] - reach, cells.shape[-1] - reach
-        cells = cells.movedim(1, 0)
-        windows = torch.cat([cells[..., i : i + h, j : j + w] for i, j in self._places()])
-        return (self._rows @ windows.flatten(1)).view(-1, count, h, w).movedim(1, 0)
+        (before, after), reach = self._empty, self.geometry.cells - 1
+        count, _, down, across = cells.shape
+        inner = cells[..., before : down - after, before : across - after].movedim(1, 0)
+        parts = (self._rows @ inner.flatten(1)).view(-1, len(self.phi), *inner.shape[1:])
+        y = cells.new_zeros(len(self.phi), count, down - reach, across - reach)
+        for of_windows, of_cells in self._meetings(y, parts):
+            of_windows += of_cells
+        return y.movedim(1, 0)
 
     def _spread(self, y: Tensor) -> Tensor:
         if not torch.is_inference_mode_enabled():
             return super()._spread(y)
-        count, _, h, w = y.shape
-        windows = self._columns @ y.movedim(1, 0).flatten(1)
-        if self.geometry.cells == 1:
-            return windows.view(-1, count, h, w).movedim(1, 0)
-        reach = self.geometry.cells - 1
-        cells = y.new_zeros(self.geometry.stride**2, count, h + reach, w + reach)
-        parts = windows.view(-1, *cells.shape[:2], h, w)
-        for (i, j), part in zip(self._places(), parts, strict=True):
-            cells[..., i : i + h, j : j + w] += part
-        return cells.movedim(1, 0)
+        (before, after), more = self._empty, self.geometry.cells - 1 - sum(self._empty)
+        count, m, h, w = y.shape
+        parts = y.new_zeros(self.geometry.cells**2, m, count, h + more, w + more)
+        for of_windows, of_cells in self._meetings(y.movedim(1, 0), parts):
+            of_cells.copy_(of_windows)
+        cells = (self._columns @ parts.view(len(parts) * m, -1)).view(-1, *parts.shape[2:])
+        return F.pad(cells.movedim(1, 0), (before, after, before, after))
 
-    def _places(self) -> list[tuple[int, int]]:
-        """Return where the cells of a window lie, as in the rows of Φ."""
-        side = range(self.geometry.cells)
-        return [(i, j) for i in side for j in side]
+    def _meetings(self, of_windows: Tensor, of_cells: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield, for each place (i, j) of a cell in its window, the windows and their cells there.
+
+        Args:
+            of_windows: (…, h, w).
+            of_cells: (c·c, …), for each place a value of every cell that is not empty.
+        """
+        (h, w), (down, across) = of_windows.shape[-2:], of_cells.shape[-2:]
+        places = product(range(self.geometry.cells), repeat=2)
+        for part, (i, j) in zip(of_cells, places, strict=True):
+            rows, rows_of_cells = _meet(i - self._empty[0], h, down)
+            columns, columns_of_cells = _meet(j - self._empty[0], w, across)
+            yield of_windows[..., rows, columns], part[..., rows_of_cells, columns_of_cells]
+
+
+def _meet(ahead: int, windows: int, cells: int) -> tuple[slice, slice]:
+    """Return which of some windows and which of some cells meet, `ahead` cells on."""
+    return (
+        slice(max(0, -ahead), min(windows, cells - ahead)),
+        slice(max(0, ahead), min(cells, windows + ahead)),
+    )
 
 
 def _without_zeros(matrix: Tensor) -> Tensor:
