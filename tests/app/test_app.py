@@ -87,7 +87,7 @@ def test_every_built_in_family_says_what_it_is_for():
     shelf = stock_shelf(["lapped-r25", "block-r25", "flex", "large", "fast", "paper-r25"])
     said = {family: explain(family, rates) for family, rates in shelf.items()}
     assert said == {
-        "lapped": "Overlapping windows, best quality. 64×64 pixels, stride 32; "
+        "lapped": "Overlapping windows, one sampling ratio. 64×64 pixels, stride 32; "
         "204 additions per measurement.",
         "block": "Windows side by side, fewest additions. 32×32 pixels, stride 32; "
         "51 additions per measurement.",
@@ -95,7 +95,7 @@ def test_every_built_in_family_says_what_it_is_for():
         "51 additions per measurement.",
         "large": "Overlapping windows, every sampling ratio, four times the arithmetic of flex. "
         "96×96 pixels, stride 32; 460 additions per measurement.",
-        "fast": "Overlapping windows, every sampling ratio, a fifth of the arithmetic of flex. "
+        "fast": "Overlapping windows, every sampling ratio, a third of the time of flex. "
         "96×96 pixels, stride 32; 460 additions per measurement.",
         "paper": "The network of the 2017 paper. 32×32 pixels, stride 32; "
         "51 additions per measurement.",

@@ -18,11 +18,11 @@ from tersense.models.imager import Imager
 from tersense.models.zoo import ALIASES, load, names
 
 _PURPOSES = {  # of the built-in families; their windows and additions are looked up
-    "lapped": "Overlapping windows, best quality",
+    "lapped": "Overlapping windows, one sampling ratio",
     "block": "Windows side by side, fewest additions",
     "flex": "One model for every sampling ratio",
     "large": "Overlapping windows, every sampling ratio, four times the arithmetic of flex",
-    "fast": "Overlapping windows, every sampling ratio, a fifth of the arithmetic of flex",
+    "fast": "Overlapping windows, every sampling ratio, a third of the time of flex",
     "paper": "The network of the 2017 paper",
 }
 ROUNDS = range(2, 6)  # of adaptive sensing
