@@ -13,7 +13,7 @@ from tersense.reconstruction.base import Normalization
 from tersense.reconstruction.conditioning import spread
 from tersense.reconstruction.unrolled import UnrolledOptions, UnrolledReconstructor
 from tersense.sensing.gram import whitening
-from tersense.sensing.operator import SensingOperator
+from tersense.sensing.operator import SensingOperator, SparseOperator
 from tersense.sensing.patterns import Patterns, random_patterns
 from tersense.training.config import ReadoutConfig, build_config
 from tersense.training.draws import draw_counts, draw_errors, draw_readout
@@ -64,6 +64,27 @@ def test_equal_counts_are_the_camera_of_that_rate(images, count):
         counted = operator(y, whole, (32, 40), counts=torch.full((1, 4, 5), count))
         plain = operator(y[:, :count], lower, (32, 40))
     torch.testing.assert_close(counted, plain, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("size", [(32, 40), (27, 34), (5, 6)])
+@pytest.mark.parametrize("noisy", [False, True])
+def test_a_finished_camera_saves_time_not_quality(images, size, noisy):
+    """Inference leaves out zeros and rows that no window has, and changes features in place."""
+    torch.manual_seed(1)
+    phi = torch.from_numpy(random_patterns(80, 8, 0.05).phi.astype(np.float32))
+    dense, finished = SensingOperator(phi, 8), SparseOperator(phi, 8)
+    net = UnrolledReconstructor(dense.geometry, 80, UnrolledOptions(2, 8, universal=True)).eval()
+    for weights in net.parameters():
+        torch.nn.init.normal_(weights, std=0.05)
+    y = dense.forward(images[:, : size[0], : size[1]])
+    counts = torch.randint(33, 64, (1, *y.shape[-2:]))
+    deviation = torch.rand(1, 80, 1, 1) if noisy else None
+    with torch.no_grad():
+        expected = net(y, dense, size, deviation, counts)
+    with torch.inference_mode():
+        found = net(y, finished, size, deviation, counts)
+        assert len(finished.for_counts(counts).phi) == 64
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("stride", [8, 4])

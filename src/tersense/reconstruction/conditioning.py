@@ -106,6 +106,26 @@ def spread(of_windows: Tensor, size: tuple[int, ...], stride: float) -> Tensor:
     return of_windows[..., down[:, None], across]
 
 
+def change_in_place(
+    change: Callable[[Tensor, Tensor], Any], features: Tensor, of_windows: Tensor, stride: float
+) -> Tensor:
+    """Change features (N, C, H, W) by a value per window (…, h, w), without a map of the values.
+
+    Args:
+        change: `Tensor.add_` or another that writes to its first argument.
+        features: Are changed, and returned.
+        of_windows: Values that broadcast to (N, C, h, w).
+        stride: Pixels of the features from one window to the next.
+    """
+    (h, w), side = of_windows.shape[-2:], int(stride)
+    if features.shape[-2:] == (h * stride, w * stride):
+        cells = features.view(*features.shape[:2], h, side, w, side)
+        change(cells, of_windows[..., :, None, :, None])
+    else:
+        change(features, spread(of_windows, features.shape[-2:], stride))
+    return features
+
+
 class Gates(nn.Module):
     """Scale the channels of residual branches by what is known of the measurements.
 
@@ -133,8 +153,10 @@ class Gates(nn.Module):
 
 
 def _scaled(of_windows: Tensor, stride: float, features: Tensor) -> Tensor:
-    scale = spread(of_windows.to(features.dtype), features.shape[-2:], stride)
-    return features * scale
+    scale = of_windows.to(features.dtype)
+    if torch.is_inference_mode_enabled():  # nobody needs what was there
+        return change_in_place(Tensor.mul_, features, scale, stride)
+    return features * spread(scale, features.shape[-2:], stride)
 
 
 def all_open(features: Tensor) -> Tensor:

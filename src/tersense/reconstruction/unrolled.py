@@ -28,7 +28,15 @@ from torch.nn import functional as F  # noqa: N812
 
 from tersense.io.schema import above, at_least, at_most, require, validate
 from tersense.reconstruction.base import Reconstructor, measured_rows, register
-from tersense.reconstruction.conditioning import COARSEST, Gate, Gates, Told, all_open, tell
+from tersense.reconstruction.conditioning import (
+    COARSEST,
+    Gate,
+    Gates,
+    Told,
+    all_open,
+    change_in_place,
+    tell,
+)
 from tersense.reconstruction.growing import places, take_over
 from tersense.sensing.geometry import Geometry
 from tersense.sensing.gram import convolve_windows, inverse_gram, whitening
@@ -190,11 +198,15 @@ class UnrolledReconstructor(Reconstructor):
 
         A universal network applies (LLᵀ)⁻¹ to the rows that were measured, the first ones: those of
         L⁻¹y depend on no others. In training L⁻¹ is applied once, to y and to Φ, instead of twice
-        in every phase; a finished camera keeps Φ, whose zeros cost it nothing.
+        in every phase; a finished camera keeps Φ, whose zeros cost it nothing, as far as any window
+        was measured with it.
         """
         if not self.options.universal:
             inverse = self._kept(operator, self._inverse)
             return y, operator, lambda rest: convolve_windows(inverse, rest)
+        if counts is not None:
+            operator = operator.for_counts(counts)
+            y = y[:, : len(operator.phi)]
         factor = operator.whitening
         if factor is None:
             factor = self._kept(operator, lambda camera: whitening(camera, _MIN_DAMPING))
@@ -311,6 +323,12 @@ class Phase(nn.Module):
         if told.rate.ndim == 0:
             bias = bias + self.by_rate * told.rate
         features = F.conv2d(inputs, self.entry.weight, bias, padding=1)
+        if torch.is_inference_mode_enabled() and told.rate.ndim and told.of_windows is not None:
+            known = self.by_rate[:, None, None] * told.of_windows[:, :1]
+            if told.noise is not None:
+                known = known + self.by_noise[:, None, None] * told.of_windows[:, 1:]
+            known = known.to(features.dtype)
+            return change_in_place(Tensor.add_, features, known, told.stride / 2)
         if told.rate.ndim:
             features = features + (self.by_rate[:, None, None] * told.rate).to(features.dtype)
         if told.noise is not None:

@@ -81,6 +81,14 @@ class SensingOperator:
         x = extended[:, top : top + size[0], left : left + size[1]]
         return x.reshape(*y.shape[:-3], *size)
 
+    def for_counts(self, counts: Tensor) -> "SensingOperator":
+        """Return the operator of the first patterns, those in use, where that saves time.
+
+        Args:
+            counts: How many of the first patterns each window was measured with.
+        """
+        return self
+
     def _correlate(self, cells: Tensor) -> Tensor:
         """Turn cells (N, S², h + c − 1, w + c − 1) into measurements (N, m, h, w)."""
         if self.geometry.cells == 1:
@@ -135,10 +143,23 @@ class SparseOperator(SensingOperator):
         # Of the cells that windows reach, so many before and after those of the image are empty.
         before, reach = self.geometry.offset // stride, self.geometry.cells - 1
         self._empty = before, (reach * stride - self.geometry.offset) // stride
+        self._first: dict[int, SparseOperator] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy what it is made of: torch cannot copy sparse tensors."""
         return type(self), (self.phi, self.geometry.stride, self.alpha)
+
+    def for_counts(self, counts: Tensor) -> SensingOperator:
+        """Return the operator of 32, 64, 128, … patterns; few, so that they can be kept."""
+        if not torch.is_inference_mode_enabled():
+            return self
+        rows = max(_MIN_PATTERNS, 1 << (int(counts.max()) - 1).bit_length())
+        if rows >= len(self.phi):
+            return self
+        if rows not in self._first:
+            some = self.phi[:rows], self.geometry.stride, self.alpha[:rows]
+            self._first[rows] = SparseOperator(*some)
+        return self._first[rows]
 
     def _correlate(self, cells: Tensor) -> Tensor:
         if not torch.is_inference_mode_enabled():
