@@ -202,8 +202,8 @@ class SparseOperator(SensingOperator):
 def _meet(ahead: int, windows: int, cells: int) -> tuple[slice, slice]:
     """Return which of some windows and which of some cells meet, `ahead` cells on."""
     return (
-        slice(max(0, -ahead), min(windows, cells - ahead)),
-        slice(max(0, ahead), min(cells, windows + ahead)),
+        slice(max(0, -ahead), max(0, min(windows, cells - ahead))),
+        slice(max(0, ahead), max(0, min(cells, windows + ahead))),
     )
 
 
