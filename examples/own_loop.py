@@ -56,3 +56,5 @@ if rank == 0:
     write_model(OUT, joint.to_imager(mean, std))
     after = psnr(tersense.load(OUT).capture(photograph).estimate, photograph)
     print(f"{before:.2f} dB before, {after:.2f} dB after; {OUT} is written")
+if together:  # or a process ends while its messenger still works
+    distributed.destroy_process_group()
