@@ -48,13 +48,13 @@ optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
 torch.manual_seed(rank)  # … and crops of its own for each
 for _ in range(int(sys.argv[2])):
     x = (crops[torch.randint(len(crops), (BATCH // ranks,))] - mean) / std
-    loss = charbonnier(x, model(x))
     optimizer.zero_grad()
-    loss.backward()
+    charbonnier(x, model(x)).backward()
     optimizer.step()
 if rank == 0:
     write_model(OUT, joint.to_imager(mean, std))
     after = psnr(tersense.load(OUT).capture(photograph).estimate, photograph)
     print(f"{before:.2f} dB before, {after:.2f} dB after; {OUT} is written")
-if together:  # or a process ends while its messenger still works
+if together:  # nobody leaves before the others are done
+    distributed.barrier()
     distributed.destroy_process_group()
