@@ -11,10 +11,10 @@ rest. What it finds out is kept in a memory of feature maps for the next phase. 
 the camera's geometry or rate: a network trained for one camera is a good start for another.
 
 A *universal* network is told, window by window, how many measurements there are and how large their
-errors are, and trusts them accordingly. Its data step treats each window as if it were alone. Where
-windows overlap, several of them move a pixel, and too far; a *correction* senses e and takes back
-what is too much, e ← e + κ·Φᵀ(ΦΦᵀ+λI)⁻¹(y − Φx − Φe) with a learned κ (`corrections`). The network
-may end with a data step, so that exact measurements have the last word (`closing`).
+errors are, and trusts them accordingly. Its data step has the inverse for each window alone. Where
+windows overlap, their steps add up and overshoot; a *correction* is one more iteration on the
+residual that e leaves, e ← e + κ·Φᵀ(ΦΦᵀ+λI)⁻¹(y − Φx − Φe), with κ learned (`corrections`). The
+network may end with a data step, so that exact measurements have the last word (`closing`).
 """
 
 from collections.abc import Callable
@@ -61,8 +61,9 @@ class UnrolledOptions:
             random of a rate of 0.5 or more need 2. A universal network corrects windows one by one.
         lowest_rate: Of a nested or universal network: the lowest rate that it is trained for.
         closing: Of a universal network: whether a data step follows the last phase.
-        corrections: Of a universal network: how often the error of each data step is corrected for
-            what overlapping windows repeat of each other. Windows side by side need none.
+        corrections: Of a universal network: how many more iterations on the residual each data step
+            takes, since the steps of overlapping windows add up and overshoot. Windows side by side
+            need none.
     """
 
     phases: Annotated[int, at_least(1), at_most(64)] = 6
