@@ -16,10 +16,18 @@ import tersense
 from tersense.errors import TersenseError
 from tersense.models.files import FORMAT, _pack, _unpack, read_model, write_model
 from tersense.models.imager import Imager
-from tersense.models.zoo import ALIASES, Alias, find_by_patterns, load, names, share_patterns
+from tersense.models.zoo import (
+    ALIASES,
+    WEIGHTS,
+    Alias,
+    find_by_patterns,
+    load,
+    names,
+    share_patterns,
+)
 from tersense.reconstruction.mlp import MlpOptions, MlpReconstructor
 from tersense.sensing.geometry import Geometry
-from tersense.sensing.patterns import random_patterns
+from tersense.sensing.patterns import Patterns, random_patterns
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +61,13 @@ def take_apart(path):
     with safe_open(path, framework="pt") as file:
         description = json.loads(file.metadata()["tersense"])
         return description, {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+
+
+def camera_of(patterns):
+    """Return the smallest camera with given patterns."""
+    m, geometry = len(patterns), Geometry(patterns.window, patterns.stride)
+    network = MlpReconstructor(geometry, m, MlpOptions(hidden=(8,)))
+    return Imager("sparse", patterns, torch.ones(m), 116.0, 69.0, network)
 
 
 def put_together(path, description, tensors):
@@ -128,6 +143,58 @@ def test_a_compact_file_keeps_fully_connected_layers_in_less_space(tmp_path):
     for key, value in network.state_dict().items():
         if value.ndim < 2:
             assert (again.state_dict()[key] == value).all()
+
+
+def test_a_sparse_phi_is_stored_as_signed_places(tmp_path):
+    phi = np.zeros((2, 16, 16), np.int8)
+    phi[0, 0, 0], phi[0, 0, 15], phi[0, 1, 0] = 1, -1, 1
+    phi[1, 3, 2], phi[1, 15, 14], phi[1, 15, 15] = -1, 1, -1
+    write_model(tmp_path / "sparse.safetensors", camera_of(Patterns(phi, 8)))
+    description, tensors = take_apart(tmp_path / "sparse.safetensors")
+    assert (description["format"], description["window"]) == (4, 16)
+    assert tensors["phi"].dtype == torch.int16
+    assert tensors["phi"].tolist() == [[1, -16, 17], [-51, 255, -256]]
+
+
+@given(st.integers(1, 3), st.integers(1, 20), st.data())
+def test_phi_is_stored_in_the_least_space_and_read_again(tmp_path_factory, m, window, data):
+    nonzeros = data.draw(st.integers(1, 1 + window**2 // 8) | st.integers(1, window**2), "K")
+    random = np.random.default_rng(data.draw(st.integers(0, 99), "seed"))
+    phi = np.zeros((m, window**2), np.int8)
+    for row in phi:
+        row[random.permutation(window**2)[:nonzeros]] = random.choice([-1, 1], nonzeros)
+    patterns = Patterns(phi.reshape(m, window, window), window)
+    path = tmp_path_factory.getbasetemp() / "drawn.safetensors"
+    write_model(path, camera_of(patterns))
+    description, tensors = take_apart(path)
+    places, packed = m * nonzeros * 2, m * window * -(-window // 4)
+    assert tensors["phi"].nbytes == min(places, packed)
+    assert description["format"] == (4 if places < packed else 2)
+    again = read_model(path)
+    assert again.phi.dtype == np.int8
+    np.testing.assert_array_equal(again.phi, patterns.phi)
+
+
+def test_rows_with_different_numbers_of_nonzeros_are_stored_with_two_bits_per_entry(tmp_path):
+    phi = random_patterns(4, 32, 0.02).phi.copy()
+    row = phi[2].reshape(-1)
+    row[np.flatnonzero(row)[0]] = 0
+    for compact, version in ((False, 2), (True, 3)):
+        write_model(tmp_path / "mixed.safetensors", camera_of(Patterns(phi, 32)), compact=compact)
+        description, tensors = take_apart(tmp_path / "mixed.safetensors")
+        assert description["format"] == version
+        assert "window" not in description  # unknown to programs before format 4
+        assert tensors["phi"].dtype == torch.uint8
+        np.testing.assert_array_equal(read_model(tmp_path / "mixed.safetensors").phi, phi)
+
+
+@pytest.mark.parametrize(("window", "version"), [(181, 4), (182, 2)])
+def test_places_are_for_windows_whose_last_one_fits(tmp_path, window, version):
+    phi = np.zeros((1, window, window), np.int8)
+    phi[0, -1, -1] = -1
+    write_model(tmp_path / "wide.safetensors", camera_of(Patterns(phi, window)))
+    assert take_apart(tmp_path / "wide.safetensors")[0]["format"] == version
+    np.testing.assert_array_equal(read_model(tmp_path / "wide.safetensors").phi, phi)
 
 
 @pytest.mark.parametrize("wrong", ["shape", "type", "missing", "infinite", "codes"])
@@ -233,6 +300,11 @@ def test_the_models_that_come_along_can_be_loaded():
         imager = tersense.load(name)
         assert imager.name == name
         assert set(np.unique(imager.phi)) <= {-1, 0, 1}
+
+
+def test_the_models_that_come_along_are_files_of_every_format_but_the_first():
+    files = [WEIGHTS / f"{name}.safetensors" for name in names()]
+    assert {take_apart(file)[0]["format"] for file in files} == {2, 3, 4}
 
 
 # Damaged files
@@ -432,6 +504,87 @@ def test_one_entry_of_phi_that_is_not_ternary_is_enough(refused, path, small_ima
     replaced(path, phi=phi)
     with refused(path):
         read_model(path)
+
+
+@pytest.fixture
+def sparse(tmp_path):
+    """A good model file with Φ as places: 4 rows of 10 non-zeros, windows of 16×16."""
+    write_model(tmp_path / "sparse.safetensors", camera_of(random_patterns(4, 16, 0.04)))
+    return tmp_path / "sparse.safetensors"
+
+
+def changed(row, column, place):
+    """Return a change of Φ: another place in one row."""
+
+    def change(phi):
+        phi[row, column] = place
+        return phi
+
+    return change
+
+
+# What may be wrong with places: how it comes about, and what the message says.
+WRONG_PLACES = {
+    "a vector": (lambda phi: phi.flatten(), "(40,)"),
+    "a line for each entry": (lambda phi: phi[..., None], "(4, 10, 1)"),
+    "whole windows": (lambda phi: phi[:, :1, None].expand(4, 16, 16), "(4, 16, 16)"),
+    "no non-zeros": (lambda phi: phi[:, :0], "(4, 0)"),
+    "more than the window": (lambda phi: phi.repeat(1, 26), "(4, 260)"),
+    "a row too few": (lambda phi: phi[:3], "alpha"),
+    "no rows": (lambda phi: phi[:0], "(0, 16, 16)"),
+    "zero first": (changed(0, 0, 0), "increase from 1"),
+    "zero last": (changed(3, 9, 0), "increase from 1"),
+    "decreasing": (lambda phi: phi.flip(1), "increase from 1"),
+    "one row decreasing": (lambda phi: torch.cat([phi[:3], phi[3:].flip(1)]), "increase from 1"),
+    "twice the same": (lambda phi: phi[:, [0, 1, 2, 3, 4, 4, 6, 7, 8, 9]], "increase from 1"),
+    "twice, +1 and −1": (lambda phi: torch.cat([phi[:, 1:], -phi[:, -1:]], 1), "increase from 1"),
+    "beyond the window": (changed(2, 9, 257), "at most 16²"),
+    "−1 beyond the window": (changed(2, 9, -257), "at most 16²"),
+    "the largest number": (changed(0, 9, 32767), "at most 16²"),
+    "the least number": (changed(0, 9, -32768), "at most 16²"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_PLACES)
+def test_places_of_wrong_shape_order_or_size_are_refused(refused, sparse, wrong):
+    change, told = WRONG_PLACES[wrong]
+    replaced(sparse, phi=change(take_apart(sparse)[1]["phi"]).contiguous())
+    with refused(sparse, told):
+        read_model(sparse)
+
+
+@pytest.mark.parametrize(
+    ("window", "told"),
+    [
+        (None, "window must stand"),
+        (0, "window must stand"),
+        (3, "3²"),
+        (15, "15²"),
+        (17, "289"),  # Φ can be read, but the weights are for 256 pixels
+        (182, "model.window"),
+        (10**30, "model.window"),
+        (-16, "model.window"),
+        (16.0, "model.window"),
+        ("16", "model.window"),
+        ([16], "model.window"),
+    ],
+    ids=str,
+)
+def test_a_window_that_is_missing_or_does_not_fit_is_refused(refused, sparse, window, told):
+    description, tensors = take_apart(sparse)
+    del description["window"]
+    put_together(sparse, description | ({} if window is None else {"window": window}), tensors)
+    with refused(sparse, told):
+        read_model(sparse)
+
+
+def test_few_places_of_huge_patterns_are_refused_without_memory_for_them(refused, sparse):
+    description, tensors = take_apart(sparse)
+    rows = 2**28 // 181**2 + 1
+    tensors["phi"] = torch.ones(rows, 1, dtype=torch.int16)
+    put_together(sparse, description | {"window": 181}, tensors)
+    with refused(sparse, f"{rows * 181**2:,}"):
+        read_model(sparse)
 
 
 @given(st.integers(1, 5), st.integers(1, 13), st.randoms(use_true_random=False))

@@ -9,7 +9,9 @@ options, those of the predictor, and where the model comes from. Nothing in it n
 
 Φ takes two bits per entry, (m, B, ⌈B/4⌉) bytes: four entries of a line per byte, the first in the
 lowest bits, two's complement; the last byte of a line is filled up with zeros. In format 1 it is
-(m, B, B) int8. Format 3 is a compact file of format 2.
+(m, B, B) int8. Format 3 is a compact file of format 2. Where all rows have K non-zeros and that is
+smaller, Φ is (m, K) int16 (format 4): of each row its non-zeros in order, p for +1 and −p for −1 at
+place p = 1 … B² of the window; B, at most 181, is in the JSON object (`window`).
 """
 
 import json
@@ -28,7 +30,7 @@ from torch import Tensor, nn
 
 from tersense.errors import TersenseError, one_line
 from tersense.io.files import require_file, written_whole
-from tersense.io.schema import above, at_least, build
+from tersense.io.schema import above, at_least, at_most, build
 from tersense.models.imager import Imager
 from tersense.reconstruction.allocation import IntegerDecision
 from tersense.reconstruction.allocation.predictor import PredictorOptions, predictor_for
@@ -36,8 +38,9 @@ from tersense.reconstruction.base import build_reconstructor
 from tersense.sensing.geometry import Geometry
 from tersense.sensing.patterns import MAX_ENTRIES, Patterns
 
-FORMAT, _NOT_COMPACT = 3, 2
+FORMAT, _WITHOUT_PLACES, _NOT_COMPACT = 4, 3, 2
 _ENTRIES = 4  # of Φ in a byte
+_WIDEST = 181  # window whose places are 16-bit numbers with a sign
 _SHARING = 8  # weights with one scale
 _LARGEST_CODE = 127
 _WEIGHTS, _ALLOCATION, _DECISION = "reconstructor.", "allocation.", "decision."
@@ -58,10 +61,13 @@ def write_model(path: str | Path, imager: Imager, compact: bool = False) -> None
     coded = [key for key, value in weights.items() if compact and _can_be_bytes(value)]
     for key in coded:
         tensors[_WEIGHTS + key], tensors[_scale_of(_WEIGHTS + key)] = _to_bytes(weights[key])
-    tensors["phi"] = torch.from_numpy(_pack(imager.phi))
+    packed = _pack(imager.phi)
+    places = _to_places(imager.phi)
+    sparse = places is not None and places.nbytes < packed.nbytes
+    tensors["phi"] = torch.from_numpy(places if sparse else packed)
     tensors["alpha"] = imager.operator.alpha
     description = {
-        "format": FORMAT if coded else _NOT_COMPACT,
+        "format": FORMAT if sparse else _WITHOUT_PLACES if coded else _NOT_COMPACT,
         "name": imager.name,
         "stride": imager.patterns.stride,
         "mean": imager.mean,
@@ -70,6 +76,8 @@ def write_model(path: str | Path, imager: Imager, compact: bool = False) -> None
         "options": asdict(imager.reconstructor.options),
         "about": imager.about,
     }
+    if sparse:
+        description["window"] = imager.patterns.window
     predictor, decision = imager.camera.predictor, imager.camera.decision
     if predictor is not None:
         description["allocation"] = asdict(predictor.options)
@@ -95,6 +103,7 @@ class _Description:
     options: dict[str, Any]
     about: dict[str, Any]
     allocation: dict[str, Any] = field(default_factory=dict)
+    window: Annotated[int, at_least(0), at_most(_WIDEST)] = 0  # where Φ does not tell it
 
 
 def read_model(path: str | Path, device: str | torch.device = "cpu") -> Imager:
@@ -129,7 +138,7 @@ def _require_known_format(content: Any) -> None:
 
 def _build(description: _Description, file: Any, device: str | torch.device) -> Imager:
     """Take from an open file what belongs there; no tensor is read before its shape is known."""
-    patterns = Patterns(read_phi(file), description.stride)
+    patterns = Patterns(read_phi(file, description.window), description.stride)
     if not patterns.nonzeros:
         raise TersenseError("Φ must have entries that are not zero; this one measures nothing")
     shape = tuple(file.get_slice("alpha").get_shape())
@@ -172,18 +181,44 @@ def _build(description: _Description, file: Any, device: str | torch.device) -> 
     return imager
 
 
-def read_phi(file: Any) -> NDArray[np.int8]:
-    """Return Φ (m, B, B) of an open model file, of any format."""
+def read_phi(file: Any, window: int) -> NDArray[np.int8]:
+    """Return Φ (m, B, B) of an open model file, of any format; `window` is B of format 4, or 0."""
     stored = file.get_slice("phi")
     shape, packed = tuple(stored.get_shape()), stored.get_dtype() == "U8"
     if packed and (len(shape) != 3 or shape[2] != -(-shape[1] // _ENTRIES)):
         raise TersenseError(f"packed Φ must have shape (m, B, ⌈B/{_ENTRIES}⌉), got {shape}")
-    entries = shape[0] * shape[1] ** 2 if packed else math.prod(shape)
+    sparse = stored.get_dtype() == "I16"
+    if sparse and not window:
+        raise TersenseError("window must stand in the description where Φ is stored as places")
+    if sparse and not (len(shape) == 2 and 1 <= shape[1] <= window**2):
+        raise TersenseError(f"places of Φ must have shape (m, 1 to {window}²), got {shape}")
+    side = window if sparse else shape[1] if packed else 0
+    entries = shape[0] * side**2 if side else math.prod(shape)
     if entries > MAX_ENTRIES:
         raise TersenseError(f"Φ must have at most {MAX_ENTRIES:,} entries, got {entries:,}")
     # Copies: the file may be replaced or cut short while the model is in use.
     phi: NDArray[Any] = file.get_tensor("phi").clone().numpy()
+    if sparse:
+        return _from_places(phi, window)
     return _unpack(phi) if packed else phi
+
+
+def _to_places(phi: NDArray[np.int8]) -> NDArray[np.int16] | None:
+    """Return the places of the non-zeros with their signs, if all rows have as many."""
+    flat = phi.reshape(len(phi), -1)
+    if phi.shape[1] > _WIDEST or np.ptp(np.count_nonzero(flat, axis=1)):
+        return None
+    rows, places = np.nonzero(flat)
+    return ((places + 1) * flat[rows, places]).astype(np.int16).reshape(len(phi), -1)
+
+
+def _from_places(places: NDArray[np.int16], window: int) -> NDArray[np.int8]:
+    order = np.abs(places.astype(np.int32))
+    if order.min(initial=1) < 1 or order.max(initial=1) > window**2 or (np.diff(order) < 1).any():
+        raise TersenseError(f"places of Φ must increase from 1 to at most {window}²")
+    phi = np.zeros((len(places), window**2), np.int8)
+    np.put_along_axis(phi, order - 1, np.sign(places).astype(np.int8), axis=1)
+    return phi.reshape(-1, window, window)
 
 
 def _pack(phi: NDArray[np.int8]) -> NDArray[np.uint8]:

@@ -139,7 +139,8 @@ def _find_by_hash(digits: str, stride: int, count: int) -> tuple[tuple[str, ...]
     for name in names():
         path = WEIGHTS / f"{name}.safetensors"
         with safe_open(path, framework="pt") as file:
-            phi, description = read_phi(file), json.loads(file.metadata()["tersense"])
+            description = json.loads(file.metadata()["tersense"])
+            phi = read_phi(file, description.get("window", 0))
         if description["stride"] != stride:
             continue
         patterns = Patterns(phi[:count], stride)
