@@ -195,6 +195,8 @@ def _coded_reader() -> Reader:
 
 def _model_reader(folder: Path) -> Reader:
     write_model(folder / "model.safetensors", build_small_imager())
+    write_model(folder / "compact.safetensors", adaptive_imager(), compact=True)
+    seeds = [(folder / f"{name}.safetensors").read_bytes() for name in ("model", "compact")]
 
     def read(path: Path) -> Any:
         imager = read_model(path)
@@ -203,7 +205,7 @@ def _model_reader(folder: Path) -> Reader:
         except MemoryError as error:  # a large window: the user chose this model
             raise TersenseError("too large") from error
 
-    return Reader(".safetensors", [(folder / "model.safetensors").read_bytes()], read)
+    return Reader(".safetensors", seeds, read)
 
 
 def _config_reader() -> Reader:

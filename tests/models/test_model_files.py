@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from skimage import data as images
 
 import tersense
+from cameras import adaptive_imager
 from tersense.errors import TersenseError
 from tersense.models.files import FORMAT, _pack, _unpack, read_model, write_model
 from tersense.models.imager import Imager
@@ -26,6 +27,7 @@ from tersense.models.zoo import (
     share_patterns,
 )
 from tersense.reconstruction.mlp import MlpOptions, MlpReconstructor
+from tersense.reconstruction.unrolled import UnrolledOptions, UnrolledReconstructor
 from tersense.sensing.geometry import Geometry
 from tersense.sensing.patterns import Patterns, random_patterns
 
@@ -68,6 +70,24 @@ def camera_of(patterns):
     m, geometry = len(patterns), Geometry(patterns.window, patterns.stride)
     network = MlpReconstructor(geometry, m, MlpOptions(hidden=(8,)))
     return Imager("sparse", patterns, torch.ones(m), 116.0, 69.0, network)
+
+
+def unrolled_camera(channels=8, density=0.25, seed=0):
+    """Return a small camera with convolutions, whose weights are random."""
+    torch.manual_seed(seed)
+    patterns = random_patterns(20, 8, density)
+    options = UnrolledOptions(1, channels, universal=True)
+    network = UnrolledReconstructor(Geometry(8, 8), 20, options)
+    for weights in network.parameters():
+        torch.nn.init.normal_(weights, std=0.05)
+    return Imager("unrolled", patterns, torch.ones(20), 116.0, 69.0, network)
+
+
+def assert_nearly_equal(found, true):
+    """Compare weights with those that `write_model(…, compact=True)` was given."""
+    groups = true.detach().reshape(-1, 8)
+    bound = (groups.abs().amax(dim=1, keepdim=True) / 253).clamp(min=0.000031)
+    assert ((found.detach().reshape(-1, 8) - groups).abs() <= bound).all()
 
 
 def put_together(path, description, tensors):
@@ -129,20 +149,109 @@ def test_a_compact_file_keeps_fully_connected_layers_in_less_space(tmp_path):
     plain, compact = ((tmp_path / f"{n}.safetensors").stat().st_size for n in ("plain", "compact"))
     matrices = 32 * 48 + 48 * 256
     assert 0.6 * matrices < plain - compact < 0.75 * matrices
+    assert take_apart(tmp_path / "compact.safetensors")[0]["format"] == 4  # Φ is sparse
     written = read_model(tmp_path / "compact.safetensors")
     write_model(tmp_path / "again.safetensors", written, compact=True)
     once, twice = (tmp_path / f"{name}.safetensors" for name in ("compact", "again"))
     assert once.read_bytes() == twice.read_bytes()
     again = written.reconstructor
     for layer in (0, 3):
-        true, found = network.layers[layer].weight, again.layers[layer].weight
-        largest = true.detach().reshape(len(true), -1, 8).abs().amax(dim=2)
-        bound = largest[..., None].expand(-1, -1, 8).flatten(1) * (0.5 / 127 + 1e-3) + 3.1e-5
-        assert ((true - found).abs() <= bound).all()
+        assert_nearly_equal(again.layers[layer].weight, network.layers[layer].weight)
     assert (again.layers[0].weight[5, 16:] == 0).all()
     for key, value in network.state_dict().items():
         if value.ndim < 2:
             assert (again.state_dict()[key] == value).all()
+
+
+@given(st.integers(1, 9), st.floats(-7, 3), st.floats(0, 3), st.integers(0, 99))
+def test_a_compact_file_keeps_convolutions_whose_rows_are_whole_groups_as_bytes(
+    tmp_path_factory, channels, size, spread, seed
+):
+    imager = unrolled_camera(channels, seed=seed)
+    weights = imager.reconstructor.state_dict()
+    for value in weights.values():
+        if value.ndim > 1:  # some tiny, some large, a row of zeros
+            value *= 10 ** (size + spread * torch.randn(value.shape)).clamp(max=4)
+            value[-1] = 0
+    path = tmp_path_factory.getbasetemp() / "drawn.safetensors"
+    write_model(path, imager, compact=True)
+    description, tensors = take_apart(path)
+    assert description["format"] == 5
+    again = read_model(path).reconstructor.state_dict()
+    for key, true in weights.items():
+        stored = tensors[f"reconstructor.{key}"]
+        assert stored.shape == true.shape
+        if true.ndim < 2:
+            assert torch.equal(again[key], true)
+        elif true[0].numel() % 8:
+            assert torch.equal(stored, true.half())
+            assert torch.equal(again[key], true.half().float())
+        else:
+            scale = tensors[f"reconstructor.{key}.scale"]
+            assert (stored.dtype, scale.dtype) == (torch.int8, torch.float16)
+            assert scale.shape == (len(true), true[0].numel() // 8)
+            expected = stored.reshape(-1, 8) * scale.float().reshape(-1, 1)
+            assert torch.equal(again[key].reshape(-1, 8), expected)
+            assert_nearly_equal(again[key], true)
+
+
+def test_layers_and_both_kinds_of_convolutions_take_five_eighths_of_the_space(tmp_path):
+    plain, compact = (tmp_path / f"{name}.safetensors" for name in ("plain", "compact"))
+    imager = adaptive_imager()
+    write_model(plain, imager)
+    write_model(compact, imager, compact=True)
+    before, after = take_apart(plain)[1], take_apart(compact)[1]
+    coded = [key.removesuffix(".scale") for key in after if key.endswith(".scale")]
+    owners = (key.removeprefix("reconstructor.").removesuffix(".weight") for key in coded)
+    kinds = {type(imager.reconstructor.get_submodule(owner)) for owner in owners}
+    assert kinds == {torch.nn.Conv2d, torch.nn.ConvTranspose2d, torch.nn.Linear}
+    for key, value in before.items():
+        space = value.nbytes * 5 // 8 if key in coded else value.nbytes
+        assert sum(after[name].nbytes for name in (key, f"{key}.scale") if name in after) == space
+
+
+@pytest.mark.parametrize(
+    ("compact", "density", "version"),
+    [(False, 0.25, 2), (False, 0.05, 4), (True, 0.25, 5), (True, 0.05, 5)],
+)
+def test_only_files_with_convolutions_as_bytes_have_format_5(tmp_path, compact, density, version):
+    imager = unrolled_camera(density=density)
+    write_model(tmp_path / "unrolled.safetensors", imager, compact=compact)
+    description, tensors = take_apart(tmp_path / "unrolled.safetensors")
+    assert description["format"] == version
+    assert tensors["phi"].dtype == (torch.int16 if density == 0.05 else torch.uint8)
+    read = read_model(tmp_path / "unrolled.safetensors")
+    np.testing.assert_array_equal(read.phi, imager.phi)
+
+
+def test_a_universal_network_reconstructs_nearly_the_same_from_a_compact_file(tmp_path):
+    plain, compact = (tmp_path / f"{name}.safetensors" for name in ("plain", "compact"))
+    imager = adaptive_imager()
+    write_model(plain, imager)
+    write_model(compact, imager, compact=True)
+    before, after = read_model(plain), read_model(compact)
+    y = imager.sense(images.camera()[100:150, 200:261])
+    true, found = before.estimate(y), after.estimate(y)
+    assert true.std() > 1
+    assert 0 < np.abs(found - true).max() < 0.01 * np.ptp(true)
+    for key, value in before.camera.predictor.state_dict().items():  # as decided before
+        assert torch.equal(after.camera.predictor.state_dict()[key], value)
+
+
+def test_weights_of_a_compact_file_stay_when_it_is_written_again(tmp_path):
+    once, twice = (tmp_path / f"{name}.safetensors" for name in ("once", "twice"))
+    write_model(once, adaptive_imager(), compact=True)
+    write_model(twice, read_model(once), compact=True)
+    assert once.read_bytes() == twice.read_bytes()
+
+
+@pytest.mark.parametrize("compact", [False, True])
+def test_convolutions_that_were_read_have_the_channels_of_a_pixel_side_by_side(tmp_path, compact):
+    write_model(tmp_path / "unrolled.safetensors", unrolled_camera(), compact=compact)
+    network = read_model(tmp_path / "unrolled.safetensors").reconstructor
+    kernels = [weights for weights in network.parameters() if weights.ndim == 4]
+    assert len(kernels) > 5
+    assert all(kernel.is_contiguous(memory_format=torch.channels_last) for kernel in kernels)
 
 
 def test_a_sparse_phi_is_stored_as_signed_places(tmp_path):
@@ -197,31 +306,10 @@ def test_places_are_for_windows_whose_last_one_fits(tmp_path, window, version):
     np.testing.assert_array_equal(read_model(tmp_path / "wide.safetensors").phi, phi)
 
 
-@pytest.mark.parametrize("wrong", ["shape", "type", "missing", "infinite", "codes"])
-def test_scales_of_a_compact_file_that_do_not_fit_are_refused(tmp_path, refused, wrong):
-    network = MlpReconstructor(Geometry(16, 16), 32, MlpOptions(hidden=(48,)))
-    imager = Imager("one", random_patterns(32, 16, 0.1), torch.ones(32), 116.0, 69.0, network)
-    path = tmp_path / "compact.safetensors"
-    write_model(path, imager, compact=True)
-    description, tensors = take_apart(path)
-    assert description["format"] == FORMAT
-    key = "reconstructor.layers.0.weight.scale"
-    scale = tensors.pop(key)
-    if wrong == "infinite":
-        scale[0, 0] = torch.inf
-    if wrong == "codes":
-        tensors["reconstructor.layers.0.weight"] = tensors["reconstructor.layers.0.weight"].half()
-    if wrong != "missing":
-        tensors[key] = {"shape": scale[:, :1].clone(), "type": scale.float()}.get(wrong, scale)
-    put_together(path, description, tensors)
-    told = {"shape": "scale must be F16", "type": "scale must be F16", "codes": "beside bytes"}
-    with refused(told.get(wrong, "weight")):
-        read_model(path)
-
-
-def test_a_compact_file_without_fully_connected_layers_is_an_ordinary_one(tmp_path):
+def test_a_compact_file_without_whole_groups_of_weights_is_an_ordinary_one(tmp_path):
     plain, compact = (tmp_path / f"{name}.safetensors" for name in ("plain", "compact"))
-    imager = tersense.load("block-r25")
+    network = MlpReconstructor(Geometry(8, 8), 20, MlpOptions(hidden=(9,)))
+    imager = Imager("odd", random_patterns(20, 8, 0.25), torch.ones(20), 116.0, 69.0, network)
     write_model(plain, imager)
     write_model(compact, imager, compact=True)
     assert plain.read_bytes() == compact.read_bytes()
@@ -302,7 +390,7 @@ def test_the_models_that_come_along_can_be_loaded():
         assert set(np.unique(imager.phi)) <= {-1, 0, 1}
 
 
-def test_the_models_that_come_along_are_files_of_every_format_but_the_first():
+def test_the_models_that_come_along_are_files_of_several_formats():
     files = [WEIGHTS / f"{name}.safetensors" for name in names()]
     assert {take_apart(file)[0]["format"] for file in files} == {2, 3, 4}
 
@@ -624,6 +712,63 @@ def test_weights_that_do_not_fit_are_refused(refused, path, wrong):
 def test_tensors_that_do_not_belong_there_are_refused(refused, path, name):
     replaced(path, **{name: torch.ones(3)})
     with refused(path):
+        read_model(path)
+
+
+# What may be wrong with weights that are bytes: what becomes of them and of their scales, and what
+# the message says.
+WRONG_BYTES = {
+    "one scale per row": (lambda w, s: (w, s[:, :1]), "scale must be F16 of shape"),
+    "a row of scales too few": (lambda w, s: (w, s[:-1]), "scale must be F16 of shape"),
+    "columns before rows": (lambda w, s: (w, s.T), "scale must be F16 of shape"),
+    "scales in one line": (lambda w, s: (w, s.flatten()), "scale must be F16 of shape"),
+    "a scale for each weight": (lambda w, s: (w, torch.ones_like(w).half()), "scale must be F16"),
+    "no scales": (lambda w, s: (w, s[:0]), "scale must be F16 of shape"),
+    "scales of 32 bits": (lambda w, s: (w, s.float()), "scale must be F16 of shape"),
+    "bfloat16": (lambda w, s: (w, s.bfloat16()), "scale must be F16 of shape"),
+    "whole scales": (lambda w, s: (w, s.short()), "scale must be F16 of shape"),
+    "an infinite scale": (lambda w, s: (w, changed(0, 0, torch.inf)(s)), "NaN or Inf"),
+    "NaN": (lambda w, s: (w, changed(-1, -1, torch.nan)(s)), "NaN or Inf"),
+    "missing": (lambda w, s: (w, None), "must be torch.float32 of shape"),
+    "weights of 16 bits": (lambda w, s: (w.half(), s), "beside bytes"),
+    "unsigned bytes": (lambda w, s: (w.byte(), s), "beside bytes"),
+    "too few bytes": (lambda w, s: (w[:, :-1], s), "must be torch.float32 of shape"),
+    "weights in one line": (lambda w, s: (w.flatten(), s), "must be torch.float32 of shape"),
+    "a dimension more": (lambda w, s: (w[..., None], s), "must be torch.float32 of shape"),
+    "no weights": (lambda w, s: (None, s), "weights are not those"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", WRONG_BYTES)
+@pytest.mark.parametrize("kind", ["fully connected", "convolution"])
+def test_bytes_and_scales_that_do_not_fit_are_refused(tmp_path, refused, kind, wrong):
+    path, convolutions = tmp_path / "compact.safetensors", kind == "convolution"
+    imager = unrolled_camera() if convolutions else camera_of(random_patterns(32, 16, 0.25))
+    write_model(path, imager, compact=True)
+    key = f"reconstructor.{'phases.0.before' if convolutions else 'layers.0'}.weight"
+    _, tensors = take_apart(path)
+    change, told = WRONG_BYTES[wrong]
+    weights, scale = change(tensors[key], tensors[f"{key}.scale"])
+    changes = {key: weights, f"{key}.scale": scale}
+    replaced(path, **{k: t if t is None else t.contiguous() for k, t in changes.items()})
+    with refused(path, told):
+        read_model(path)
+
+
+def test_a_scale_of_weights_that_are_never_bytes_is_refused(tmp_path, refused):
+    path = tmp_path / "compact.safetensors"
+    imager = adaptive_imager()
+    write_model(path, imager, compact=True)
+    key, *_ = (
+        f"allocation.{key}" for key, value in imager.camera.predictor.state_dict().items()
+        if value.ndim == 4 and value[0].numel() % 8 == 0
+    )  # fmt: skip
+    rows, *columns = take_apart(path)[1][key].shape
+    replaced(path, **{
+        key: torch.ones(rows, *columns, dtype=torch.int8),
+        f"{key}.scale": torch.ones(rows, np.prod(columns) // 8).half(),
+    })  # fmt: skip
+    with refused(path, "weights are not those"):
         read_model(path)
 
 

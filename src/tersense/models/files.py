@@ -1,17 +1,23 @@
 """Model files.
 
 A model file is a safetensors file: Φ (`phi`), α (`alpha`), the weights of the reconstructor
-(`reconstructor.…`, matrices as float16; in a *compact* file those of fully connected layers as
-bytes, with a scale `….scale` for every 8 of a row), where adaptive sensing was trained those of
-the predictor (`allocation.…`) and of the integer decision (`decision.…`), and one metadata entry
-`tersense`, a JSON object with the geometry, the normalization, the reconstructor's name and
-options, those of the predictor, and where the model comes from. Nothing in it names code or paths.
+(`reconstructor.…`, those of layers as float16; in a *compact* file those of fully connected layers
+and convolutions as bytes, with a scale `….scale` for every 8 of a row), where adaptive sensing was
+trained those of the predictor (`allocation.…`) and of the integer decision (`decision.…`), and one
+metadata entry `tersense`, a JSON object with the geometry, the normalization, the reconstructor's
+name and options, those of the predictor, and where the model comes from. Nothing in it names code
+or paths.
 
 Φ takes two bits per entry, (m, B, ⌈B/4⌉) bytes: four entries of a line per byte, the first in the
 lowest bits, two's complement; the last byte of a line is filled up with zeros. In format 1 it is
-(m, B, B) int8. Format 3 is a compact file of format 2. Where all rows have K non-zeros and that is
-smaller, Φ is (m, K) int16 (format 4): of each row its non-zeros in order, p for +1 and −p for −1 at
-place p = 1 … B² of the window; B, at most 181, is in the JSON object (`window`).
+(m, B, B) int8. Where all rows have K non-zeros and that is smaller, Φ is (m, K) int16 (format 4):
+of each row its non-zeros in order, p for +1 and −p for −1 at place p = 1 … B² of the window; B, at
+most 181, is in the JSON object (`window`).
+
+Weights that are bytes keep their shape. A convolution, transposed or not, has weights (a, b, k, k),
+taken as a rows of b·k² columns: its scales are (a, b·k²/8) float16. Weights whose columns are no
+multiple of 8 stay float16. The format is 5 where convolutions are bytes; otherwise 4 where Φ is
+(m, K), 3 where fully connected layers are bytes, and 2 where neither is so.
 """
 
 import json
@@ -38,7 +44,7 @@ from tersense.reconstruction.base import build_reconstructor
 from tersense.sensing.geometry import Geometry
 from tersense.sensing.patterns import MAX_ENTRIES, Patterns
 
-FORMAT, _WITHOUT_PLACES, _NOT_COMPACT = 4, 3, 2
+FORMAT, _SPARSE, _COMPACT, _PLAIN = 5, 4, 3, 2
 _ENTRIES = 4  # of Φ in a byte
 _WIDEST = 181  # window whose places are 16-bit numbers with a sign
 _SHARING = 8  # weights with one scale
@@ -52,9 +58,9 @@ def write_model(path: str | Path, imager: Imager, compact: bool = False) -> None
     Args:
         path: Where to.
         imager: The model.
-        compact: Store fully connected layers in five eighths of the space. Their weights change by
-            at most 1/254 of the largest of eight, or 0.00003 if that is more; programs before
-            format 3 cannot read it.
+        compact: Store fully connected layers and convolutions in five eighths of the space. Their
+            weights change by at most 1/253 of the largest of eight, or 0.000031 if that is more;
+            programs before format 5, or 3 without convolutions, cannot read it.
     """
     weights = imager.reconstructor.state_dict()
     tensors = {_WEIGHTS + key: _to_half(value) for key, value in weights.items()}
@@ -67,7 +73,7 @@ def write_model(path: str | Path, imager: Imager, compact: bool = False) -> None
     tensors["phi"] = torch.from_numpy(places if sparse else packed)
     tensors["alpha"] = imager.operator.alpha
     description = {
-        "format": FORMAT if sparse else _WITHOUT_PLACES if coded else _NOT_COMPACT,
+        "format": _format_of([weights[key] for key in coded], sparse),
         "name": imager.name,
         "stride": imager.patterns.stride,
         "mean": imager.mean,
@@ -88,6 +94,13 @@ def write_model(path: str | Path, imager: Imager, compact: bool = False) -> None
     metadata = {"tersense": json.dumps(description, sort_keys=True)}
     with written_whole(path) as partial:
         save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, partial, metadata)
+
+
+def _format_of(coded: list[Tensor], sparse: bool) -> int:
+    """Return the oldest format that knows weights like these as bytes and Φ as it is stored."""
+    if any(weights.ndim > 2 for weights in coded):
+        return FORMAT
+    return _SPARSE if sparse else _COMPACT if coded else _PLAIN
 
 
 @dataclass(frozen=True)
@@ -242,7 +255,8 @@ def _take_weights(parts: dict[str, nn.Module], file: Any) -> None:
     expected = {start + key: wanted for start, part in parts.items()
                 for key, wanted in part.state_dict().items()}  # fmt: skip
     there = set(file.keys())
-    coded = {k for k, wanted in expected.items() if _can_be_bytes(wanted) and _scale_of(k) in there}
+    scaled = {k for k in expected if k.startswith(_WEIGHTS) and _scale_of(k) in there}
+    coded = {k for k in scaled if _can_be_bytes(expected[k])}
     if there != {"phi", "alpha", *expected, *map(_scale_of, coded)}:
         raise TersenseError("the weights are not those of the named reconstructor")
     weights = {}
@@ -271,32 +285,32 @@ def _scale_of(key: str) -> str:
 
 
 def _can_be_bytes(weights: Tensor) -> bool:
-    """Return whether these are the weights of a fully connected layer, whole groups of them."""
-    columns = weights.shape[1] if weights.ndim == 2 else 0
+    """Return whether these are weights of a layer or convolution whose rows are whole groups."""
+    columns = math.prod(weights.shape[1:]) if weights.ndim in (2, 4) else 0
     return weights.is_floating_point() and columns > 0 and columns % _SHARING == 0
 
 
 def _to_bytes(weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Return whole numbers (r, c) int8 and what one of them is worth, (r, c/8) float16."""
+    """Return whole numbers, int8, and what one of them is worth, (rows, columns/8) float16."""
     shared = weights.detach().float().reshape(len(weights), -1, _SHARING)
     least = torch.finfo(torch.half).tiny  # smaller scales would lose digits
     scale = (shared.abs().amax(dim=2) / _LARGEST_CODE).clamp(min=least).half()
     codes = (shared / scale.float()[..., None]).round().clamp(-_LARGEST_CODE, _LARGEST_CODE)
-    return codes.flatten(1).to(torch.int8), scale
+    return codes.to(torch.int8).reshape(weights.shape), scale
 
 
 def _from_bytes(codes: Tensor, file: Any, key: str) -> Tensor:
     """Return the weights of a compact file, given where their scales are."""
     stored = file.get_slice(key)
     shape, kind = tuple(stored.get_shape()), stored.get_dtype()
-    wanted = (len(codes), codes.shape[1] // _SHARING)
+    wanted = (len(codes), math.prod(codes.shape[1:]) // _SHARING)
     if codes.dtype != torch.int8:
         raise TersenseError(f"{key} must stand beside bytes, got {codes.dtype}")
     if shape != wanted or kind != "F16":
         raise TersenseError(f"{key} must be F16 of shape {wanted}, got {kind} of {shape}")
     scale: Tensor = file.get_tensor(key).float()
     weights: Tensor = codes.view(*wanted, _SHARING) * scale[..., None]
-    return weights.flatten(1)
+    return weights.view_as(codes)
 
 
 def _to_half(value: Tensor) -> Tensor:
