@@ -113,7 +113,7 @@ def evaluate(
     if adaptive and stride is not None:
         raise typer.BadParameter("--stride is the paper's protocol; leave it out with --adaptive")
     model = able_model(model) if of_size else model
-    imager = load_model(model, None if adaptive else rate, device, precision)
+    imager = load_model(model, rate, device, precision, whole=bool(adaptive or of_size))
     readout = choose_readout(imager, bits, full_scale, noise, photons, seed, depth)
     camera = choose(imager)
     with ProgressDisplay(quiet=rank() > 0) as display:

@@ -209,20 +209,32 @@ def choose_readout(
 
 
 def load_model(
-    model: str, rate: float | None = None, device: str = "auto", precision: str = "float32"
+    model: str,
+    rate: float | None = None,
+    device: str = "auto",
+    precision: str = "float32",
+    whole: bool = False,
 ) -> "Imager":
-    """Load what the options of a command name."""
-    from tersense.models.zoo import load
+    """Load what the options of a command name.
 
-    imager = load(model, device, precision)
-    return imager if rate is None else imager.at_rate(rate)
+    Args:
+        model: A name or a file.
+        rate: Counts more than one that goes with the name, as 25 % with the default.
+        device: As for `load`.
+        precision: As for `load`.
+        whole: Leave all rows, whatever the name means: where they are distributed over windows.
+    """
+    from tersense.models.zoo import load, whole_model
+
+    imager = load(model if rate is None and not whole else whole_model(model), device, precision)
+    return imager if rate is None or whole else imager.at_rate(rate)
 
 
 def load_decider(model: str | None, imager: "Imager") -> "Imager | None":
     """Load who decides where to measure, where it is another model than the one it decides for."""
     if model in (None, imager.name):
         return None
-    return load_model(str(model), None, imager.device.type, imager.precision)
+    return load_model(str(model), None, imager.device.type, imager.precision, whole=True)
 
 
 def shared_by_processes(command: Callable[..., None]) -> Callable[..., None]:

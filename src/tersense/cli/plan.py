@@ -109,7 +109,7 @@ def plan(
             mirrors or _MIRRORS, scale,
         )  # fmt: skip
     said = current.settings
-    imager = load_model(said.model, None, device)
+    imager = load_model(said.model, None, device, whole=True)
     capture = current.open(imager)
     if values is not None and (request := capture.request) is not None:
         capture.add(RoundPlan(said.plan(imager), request).values(read_table(values)[0]))
@@ -153,7 +153,7 @@ def _begin(
         model = find_by_patterns(header.phi, header.stride, header.rows)
     model = _lasting(model or _ABLE)
     usual = USUAL_ROUNDS if psnr is None else ROUNDS_TO_QUALITY
-    limit = load_model(model, None, "cpu").rate if rate is None else rate
+    limit = load_model(model, None, "cpu", whole=True).rate if rate is None else rate
     said = RoundSettings(
         model, height, width, limit, rounds or usual,
         psnr or 0.0, noise, camera, down, across,

@@ -27,12 +27,13 @@ class Alias(NamedTuple):
 
 
 ALIASES = {
-    "default": Alias("lapped-r25"),
+    "default": Alias("lapped", 0.25),
     # Models of their own until one network was as good at all of these rates, or nearly so.
-    "lapped-r01": Alias("large", 0.01),
-    "lapped-r04": Alias("large", 0.04),
-    "lapped-r10": Alias("large", 0.1),
-    "lapped-r50": Alias("large", 0.5),
+    "lapped-r01": Alias("lapped", 0.01),
+    "lapped-r04": Alias("lapped", 0.04),
+    "lapped-r10": Alias("lapped", 0.1),
+    "lapped-r25": Alias("lapped", 0.25),
+    "lapped-r50": Alias("lapped", 0.5),
     "block-r10": Alias("flex", 0.1),
 }
 PRECISIONS = ("float32", "bfloat16", "auto")
@@ -79,9 +80,14 @@ def load(
     return imager if rate is None else imager.at_rate(rate)
 
 
+def whole_model(name: str) -> str:
+    """Return the model that a name stands for, with all its rates; most stand for themselves."""
+    return ALIASES.get(name, Alias(name)).model
+
+
 def find_file(name_or_path: str | Path) -> Path:
     """Return the file of a built-in model, a model file, or that of a training run's folder."""
-    name, _ = ALIASES.get(str(name_or_path), Alias(str(name_or_path)))
+    name = whole_model(str(name_or_path))
     if name in names():
         return WEIGHTS / f"{name}.safetensors"
     if (Path(name) / "model.safetensors").is_file():

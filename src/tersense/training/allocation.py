@@ -27,7 +27,7 @@ from tersense.reconstruction.allocation.predictor import (
     pool_features,
     predictor_for,
 )
-from tersense.runtime.device import full_precision
+from tersense.runtime.device import full_precision, is_fast_at_bfloat16
 from tersense.runtime.progress import Quiet, Watcher
 from tersense.sensing.exact import sense_exactly
 from tersense.training.config import AllocationConfig, ReadoutConfig
@@ -273,9 +273,9 @@ def fit(
 
 @contextmanager
 def _frozen(imager: Imager) -> Iterator[None]:
-    """Run the network as it is, on a GPU in half precision, but for what is measured."""
+    """Run the network as it is, in half precision where that is fast, but for what is measured."""
     precision = imager.precision
-    if imager.device.type == "cuda":
+    if is_fast_at_bfloat16(imager.device):
         imager.precision = "bfloat16"
     try:
         with imager.camera.inference(), fastest_convolutions(), full_precision():
