@@ -122,7 +122,8 @@ def sense(
         raise typer.BadParameter("--adaptive decides the counts; leave --counts and --importance")
     count = choose_counts(counts, importance, rate)
     model = able_model(model) if of_size else model
-    imager = load_model(model, rate, device, whole=bool(counts or importance or adaptive or of_size))
+    uneven = bool(counts or importance or adaptive or of_size)
+    imager = load_model(model, rate, device, whole=uneven)
     camera = choose(imager)
     readout = choose_readout(imager, bits, full_scale, noise, photons, seed, depth)
 
