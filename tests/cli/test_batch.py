@@ -26,7 +26,7 @@ def album(tmp_path):
 def test_a_folder_goes_there_and_back(album, tmp_path, capsys):
     assert main(["sense", str(album), "-o", str(tmp_path / "y")]) == 0
     assert main(["reconstruct", str(tmp_path / "y"), "-o", str(tmp_path / "again")]) == 0
-    imager = tersense.load("default")
+    imager = tersense.load("large").at_rate(0.25)  # has the patterns of the default, and is larger
     image = read_image(album / "deeper/b.png")
     expected = imager.reconstruct(imager.sense(image))
     np.testing.assert_array_equal(read_image(tmp_path / "again/deeper/b.png"), expected)

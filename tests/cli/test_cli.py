@@ -111,6 +111,22 @@ def test_info_states_the_figures_at_a_lower_rate(capsys):
     assert "0.09961 measurements per pixel" in out
 
 
+@pytest.mark.parametrize(
+    ("rate", "stated"), [((), "0.25"), (("--rate", 0.1), "0.09961"), (("--rate", 0.5), "0.5")]
+)
+def test_the_rate_that_is_asked_for_counts_more_than_that_of_a_name(capsys, rate, stated):
+    _, out, _ = run(capsys, "info", "default", *rate)
+    assert f" {stated} measurements per pixel" in out
+
+
+def test_where_counts_differ_a_name_means_all_rows_of_its_model(capsys, tmp_path):
+    write_image(tmp_path / "a.png", data.camera()[:64, :96])
+    np.save(tmp_path / "counts.npy", np.array([[20, 400, 30], [512, 20, 20]]))
+    command = ["sense", tmp_path / "a.png", "-o", tmp_path / "a.tsm"]
+    assert run(capsys, *command, "--counts", tmp_path / "counts.npy")[0] == 0
+    assert "1,002" in run(capsys, "info", tmp_path / "a.tsm")[1]
+
+
 def test_info_states_the_figures_of_a_measurement_file(capsys, tmp_path):
     image, camera = data.astronaut()[:100, :70], tersense.load("flex").at_rate(0.1)
     y = camera.sense(image, bits=10, noise=3, seed=7)
@@ -205,12 +221,12 @@ def unknown_model(tmp_path):
         *arguments,
         "-m",
         "paper-r99",
-    ], "built in: block-r25, fast, flex, lapped-r25, large"
+    ], "built in: block-r25, fast, flex, lapped, large"
 
 
 def impossible_rate(tmp_path):
     arguments = ["sense", tmp_path / "photo.png", "-o", tmp_path / "out.tsm"]
-    return [*arguments, "--rate", "0.6"], "rate 0.6 needs 614 rows, but lapped-r25 has 256"
+    return [*arguments, "--rate", "0.6"], "rate 0.6 needs 614 rows, but lapped has 512"
 
 
 def rate_of_nothing(tmp_path):

@@ -136,7 +136,7 @@ def test_who_decides_must_have_the_same_patterns(imager):
     with pytest.raises(TersenseError, match="PSNR is predicted for the network that reconstructs"):
         AdaptiveCamera(imager, 0.2, psnr=30, decider=deciding_imager(seed=1))
     with pytest.raises(TersenseError, match="needs all 256 rows of every window"):
-        AdaptiveCamera(tersense.load("lapped-r25"), 0.2, decider=flex)
+        AdaptiveCamera(tersense.load("block-r25"), 0.2, decider=flex)
 
 
 def test_a_camera_without_a_decision_is_refused():

@@ -74,12 +74,12 @@ def test_a_camera_reconstructs_by_it_where_torch_can(monkeypatch):
             products.append(torch.is_inference_mode_enabled()) or correlate(self, cells)
         ),
     )
-    camera = tersense.load("lapped-r25")
+    camera = tersense.load("lapped")
     y = camera.sense(image)
     estimate = camera.estimate(y)
     assert products.count(True) >= 5
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: False)
-    dense = tersense.load("lapped-r25")
+    dense = tersense.load("lapped")
     assert type(dense.operator) is SensingOperator
     np.testing.assert_allclose(dense.estimate(y), estimate, atol=0.01)
 
@@ -88,7 +88,7 @@ def test_a_camera_reconstructs_by_it_where_torch_can(monkeypatch):
     "copied", [copy.deepcopy, lambda camera: pickle.loads(pickle.dumps(camera))]
 )
 def test_a_camera_can_be_copied_and_sent_to_another_process(copied):
-    camera = tersense.load("lapped-r25")
+    camera = tersense.load("lapped")
     y = camera.sense(data.camera()[:64, :64])
     expected = camera.estimate(y)
     again = copied(camera)

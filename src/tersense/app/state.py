@@ -18,7 +18,7 @@ from tersense.models.imager import Imager
 from tersense.models.zoo import ALIASES, load, names
 
 _PURPOSES = {  # of the built-in families; their windows and additions are looked up
-    "lapped": "Overlapping windows, every sampling ratio, XX",
+    "lapped": "Overlapping windows, every sampling ratio, two fifths of the arithmetic of large",
     "block": "Windows side by side, fewest additions",
     "flex": "One model for every sampling ratio",
     "large": "Overlapping windows, every sampling ratio, four times the arithmetic of flex",
