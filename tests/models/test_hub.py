@@ -21,6 +21,7 @@ from tersense.evaluation.protocols import evaluate_folder
 from tersense.io.images import write_image
 from tersense.models import hub as hub_module
 from tersense.models import measured
+from tersense.models.files import write_model
 from tersense.training.config import build_config
 
 PICTURE = data.camera()[100:151, 200:270]
@@ -161,6 +162,13 @@ def test_the_card_of_flex_tells_rates_readouts_and_adaptive_sensing(tmp_path, mo
     assert "32.49 at 0.1 (uniform: 30.60); 37.56 at 0.25 (uniform: 35.51)" in card
     (code,) = blocks(card, "python")
     assert "imager.at_rate(0.1)" in code
+
+
+def test_a_compact_model_is_known_when_it_was_written_in_full(tmp_path):
+    write_model(tmp_path / "own.safetensors", tersense.load("lapped"))
+    again = tersense.load(tmp_path / "own.safetensors")
+    assert measured.measured_figures(again) == measured.measured_figures(tersense.load("lapped"))
+    assert "PSNR" in measured.measured_figures(again)
 
 
 def test_a_model_that_was_changed_has_not_been_measured(small_imager):
