@@ -87,8 +87,8 @@ def test_every_built_in_family_says_what_it_is_for():
     shelf = stock_shelf(["lapped", "block-r25", "flex", "large", "fast", "paper-r25"])
     said = {family: explain(family, rates) for family, rates in shelf.items()}
     assert said == {
-        "lapped": "Overlapping windows, every sampling ratio, two fifths of the arithmetic of large. "
-        "96×96 pixels, stride 32; 460 additions per measurement.",
+        "lapped": "Overlapping windows, every sampling ratio, two fifths of the arithmetic of "
+        "large. 96×96 pixels, stride 32; 460 additions per measurement.",
         "block": "Windows side by side, fewest additions. 32×32 pixels, stride 32; "
         "51 additions per measurement.",
         "flex": "One model for every sampling ratio. 32×32 pixels, stride 32; "
