@@ -19,7 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tersense.io.images import read_gray
+from tersense.errors import TersenseError
+from tersense.io.images import find_images, read_gray
 from tersense.models.files import write_model
 from tersense.models.imager import Imager
 from tersense.models.zoo import load
@@ -43,24 +44,36 @@ def main() -> None:
     parser.add_argument("--crops", type=int, default=96)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    imager = load(options.model)
-    crops = draw_crops(options.photographs, options.crops, options.seed)
-    if options.channels:
-        thin_to(imager, crops, options.channels)
+    try:
+        imager = load(options.model)
+        crops = draw_crops(options.photographs, options.crops, options.seed)
+    except TersenseError as error:
+        parser.error(str(error))
+    own = imager.reconstructor.options.channels
+    channels = own if options.channels is None else options.channels
+    if not 1 <= channels <= own:
+        parser.error(f"--channels must be from 1 to {own}, those of {options.model}")
+    if not len(crops):
+        parser.error(f"{options.photographs} has no image of at least {CROP}×{CROP} pixels")
+    if channels < own:
+        thin_to(imager, crops, channels)
     print(f"{revive(imager, crops)} dead channels begin anew")
     imager.name = options.out.stem
+    imager.about = {"thinned": {"from": options.model, "channels": channels}}
     write_model(options.out, imager)
 
 
 def draw_crops(folder: Path, number: int, seed: int) -> Tensor:
-    """Return crops (N, CROP, CROP) uint8, each of another image."""
+    """Return crops (N, CROP, CROP) uint8, each of another image, as far as there are any."""
     rng, crops = np.random.default_rng(seed), []
-    for path in rng.permutation(sorted(p for p in folder.rglob("*") if p.is_file())):
+    for path in rng.permutation(find_images(folder)):
+        if len(crops) == number:
+            break
         image = read_gray(path)
-        if min(image.shape) >= CROP and len(crops) < number:
+        if min(image.shape) >= CROP:
             down, across = (rng.integers(side - CROP + 1) for side in image.shape)
             crops.append(image[down : down + CROP, across : across + CROP])
-    return torch.from_numpy(np.stack(crops))
+    return torch.from_numpy(np.array(crops, np.uint8))
 
 
 @torch.no_grad()

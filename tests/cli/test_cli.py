@@ -125,6 +125,31 @@ def test_where_counts_differ_a_name_means_all_rows_of_its_model(capsys, tmp_path
     command = ["sense", tmp_path / "a.png", "-o", tmp_path / "a.tsm"]
     assert run(capsys, *command, "--counts", tmp_path / "counts.npy")[0] == 0
     assert "1,002" in run(capsys, "info", tmp_path / "a.tsm")[1]
+    # A rate that is named is that of the camera, which then has no more rows.
+    few = run(capsys, *command, "--counts", tmp_path / "counts.npy", "--rate", 0.1)
+    assert few[0] == 2
+    assert "from 0 to 102" in few[2]
+
+
+@pytest.mark.parametrize(
+    "options", [("--rate", 0.5), ("--rate", 0.1, "--adaptive", "closed"), ("--bpp", 1.0), ()]
+)
+def test_the_name_that_took_measurements_reads_them_again(capsys, tmp_path, options):
+    write_image(tmp_path / "a.png", data.camera()[:64, :96])
+    y, name = tmp_path / "a.tsm", ("-m", "lapped-r25")
+    assert run(capsys, "sense", tmp_path / "a.png", *name, *options, "-o", y)[0] == 0
+    assert run(capsys, "reconstruct", y, *name, "-o", tmp_path / "b.png")[0] == 0
+    assert run(capsys, "plot", "counts", y, *name, "-o", tmp_path / "counts.png")[0] == 0
+
+
+def test_a_name_with_a_rate_decides_by_all_rows_of_its_model(capsys, tmp_path):
+    write_image(tmp_path / "a.png", data.camera()[:64, :96])
+    command = ["plot", "counts", tmp_path / "a.png", "-m", "default", "--rate", 0.1]
+    assert run(capsys, *command, "-o", tmp_path / "counts.png")[0] == 0
+    export = ["export", "c", "-m", "default", "--adaptive", "-o", tmp_path / "c"]
+    assert run(capsys, *export)[0] == 0
+    evaluate = ["evaluate", tmp_path, "-m", "lapped", "--adaptive", "closed", "--psnr", 25]
+    assert run(capsys, *evaluate, "--decider", "default")[0] == 0
 
 
 def test_info_states_the_figures_of_a_measurement_file(capsys, tmp_path):

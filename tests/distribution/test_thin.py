@@ -106,4 +106,13 @@ def test_the_tool_writes_a_model(tmp_path):
     write_image(photographs / "camera.png", data.camera())
     command = [sys.executable, TOOL, tmp_path / "wide.safetensors", photographs, "-o", out]
     subprocess.run([*command, "--channels", "4"], check=True)
-    assert tersense.load(out).reconstructor.options.channels == 4
+    thin = tersense.load(out)
+    assert thin.reconstructor.options.channels == 4
+    assert thin.about["thinned"]["channels"] == 4
+    assert "recipe" not in thin.about  # which is that of the wide one
+    wide = subprocess.run([*command, "--channels", "7"], capture_output=True, text=True)
+    assert "--channels must be from 1 to 6" in wide.stderr
+    (photographs / "camera.png").unlink()
+    none = subprocess.run(command, capture_output=True, text=True)
+    assert "no image" in none.stderr
+    assert "Traceback" not in wide.stderr + none.stderr

@@ -63,7 +63,8 @@ def run_export(kind: str, model: str, rate: float | None, out: Path, **options: 
     from tersense.export.base import export
     from tersense.models.info import COST_HEAD, cost_rows
 
-    imager = load_model(model, rate, "cpu")
+    whole = bool(options.get("adaptive")) and rate is None
+    imager = load_model(model, rate, "cpu", whole=whole)
     manifest, facts = export(kind, imager, out, **options)
     show_table(f"{imager.name} as {kind}", COST_HEAD, cost_rows(imager.patterns))
     if facts:

@@ -122,7 +122,7 @@ def sense(
         raise typer.BadParameter("--adaptive decides the counts; leave --counts and --importance")
     count = choose_counts(counts, importance, rate)
     model = able_model(model) if of_size else model
-    uneven = bool(counts or importance or adaptive or of_size)
+    uneven = bool((counts and rate is None) or importance or adaptive or of_size)
     imager = load_model(model, rate, device, whole=uneven)
     camera = choose(imager)
     readout = choose_readout(imager, bits, full_scale, noise, photons, seed, depth)
@@ -224,7 +224,8 @@ def reconstruct(
 
     @cache
     def imager_for(phi: str, stride: int, count: int) -> "Imager":
-        return load_model(model or find_by_patterns(phi, stride, count), None, device, precision)
+        found = model or find_by_patterns(phi, stride, count)
+        return load_model(found, None, device, precision, whole=True)
 
     def work(measurements: Any, target: Path) -> None:
         header = measurements.header

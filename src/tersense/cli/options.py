@@ -232,9 +232,11 @@ def load_model(
 
 def load_decider(model: str | None, imager: "Imager") -> "Imager | None":
     """Load who decides where to measure, where it is another model than the one it decides for."""
-    if model in (None, imager.name):
+    from tersense.models.zoo import whole_model
+
+    if model is None or whole_model(model) == imager.name:
         return None
-    return load_model(str(model), None, imager.device.type, imager.precision, whole=True)
+    return load_model(model, None, imager.device.type, imager.precision, whole=True)
 
 
 def shared_by_processes(command: Callable[..., None]) -> Callable[..., None]:

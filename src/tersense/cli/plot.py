@@ -6,7 +6,13 @@ from typing import Annotated, Literal
 import typer
 
 from tersense.cli.console import say
-from tersense.cli.options import ForceOption, ModelOption, complete_model, out_option
+from tersense.cli.options import (
+    ForceOption,
+    ModelOption,
+    complete_model,
+    load_model,
+    out_option,
+)
 
 # Modules that import torch are imported inside the commands, so that --help answers at once.
 
@@ -231,7 +237,7 @@ def plot_counts(
     from tersense.experiments.comparison import compare_sensing, draw_comparison, draw_where
     from tersense.io.files import require_writable_folder
     from tersense.io.images import read_image, require_image_target, write_image
-    from tersense.models.zoo import find_by_patterns, load, read
+    from tersense.models.zoo import find_by_patterns, read
 
     require_writable_folder(out)
     if image.suffix == ".tsm":
@@ -241,7 +247,7 @@ def plot_counts(
         require_image_target(out, force)
         header = y.header
         found = model or find_by_patterns(header.phi, header.stride, header.rows)
-        write_image(out, draw_where(load(found), y))
+        write_image(out, draw_where(load_model(found, whole=True), y))
         say(f"{out}: {y.per_pixel:.4g} measurements per pixel")
         return
     original = read_image(image)
@@ -250,7 +256,7 @@ def plot_counts(
     if out.exists() and out.samefile(image):
         raise typer.BadParameter(f"{out} would overwrite itself; choose another name")
     require_image_target(out, force)
-    compared = compare_sensing(load(model or "flex"), original, rate, rounds or 3)
+    compared = compare_sensing(load_model(model or "flex", whole=True), original, rate, rounds or 3)
     write_image(out, draw_comparison(compared))
     say(
         f"{out}: {compared.gain:+.2f} dB from {compared.adaptive.taken:,} measurements, "

@@ -59,8 +59,11 @@ def write_model(path: str | Path, imager: Imager, compact: bool = False) -> None
         path: Where to.
         imager: The model.
         compact: Store fully connected layers and convolutions in five eighths of the space. Their
-            weights change by at most 1/253 of the largest of eight, or 0.000031 if that is more;
-            programs before format 5, or 3 without convolutions, cannot read it.
+            weights change by at most 1/253 of the largest of eight, or 0.000031 if that is more.
+
+    The format of the file is the lowest that says what it holds, so that older programs read what
+    they can: 2 for all in half precision, 3 for compact layers that are fully connected, 4 for a
+    sparse Φ, 5 for compact convolutions.
     """
     weights = imager.reconstructor.state_dict()
     tensors = {_WEIGHTS + key: _to_half(value) for key, value in weights.items()}

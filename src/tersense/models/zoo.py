@@ -132,7 +132,8 @@ def patterns_of(model: "str | Path | Imager | None") -> FindPatterns:
 
     @cache
     def first(count: int) -> Patterns:
-        patterns = model.patterns if isinstance(model, Imager) else load(model).patterns
+        imager = model if isinstance(model, Imager) else load(whole_model(str(model)))
+        patterns = imager.patterns
         return patterns if count >= len(patterns) else patterns.first(count)
 
     return lambda digits, stride, count: first(count)
