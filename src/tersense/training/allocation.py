@@ -93,7 +93,9 @@ def train_allocation(
     imager.camera.predictor = predictor.eval().requires_grad_(False)
     if len(cases.y):
         y, errors = cases.y.numpy(), cases.errors[: len(cases.y)].float().cpu().numpy()
-        imager.camera.decision = fit_decision(imager.phi, predictor.levels, y, errors)
+        imager.camera.decision = fit_decision(
+            imager.phi, predictor.levels, y, errors, settings.steps
+        )
     return cases
 
 

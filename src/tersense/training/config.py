@@ -181,7 +181,7 @@ class AllocationConfig:
         crops: On so many crops at most.
         crop: Side of these crops in pixels.
         batch: Crops at a time.
-        steps: Of training the predictor, at most.
+        steps: Of training the predictor, and of fitting the decision of a sensor, at most.
         channels: Its size.
         sensor_crops: Crops, of those above, that the integer decision of a sensor without a network
             is fitted to; 0 for none.

@@ -1,8 +1,9 @@
 """Fit the integer decision of a sensor without a network to what `allocation.gather` noted.
 
 A small network with one hidden layer learns, in floating point, what a measurement gains in each
-window from one level to the next, given the logarithms of the groups of rows that are known. Its
-weights are then rounded to 8 bits.
+window from one level to the next, given the logarithms of the groups of rows that are known. Where
+all are known, it learns above all what its own decisions cost: the error that is left when they
+have spent a budget, whatever its scores are then. Its weights are then rounded to 8 bits.
 """
 
 import math
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from tersense.reconstruction.allocation.curves import convex_below
 from tersense.reconstruction.allocation.decision import (
+    ENCODER_TRUST,
     HIDDEN,
     HIDDEN_SHIFT,
     IntegerDecision,
@@ -22,7 +24,11 @@ from tersense.reconstruction.allocation.decision import (
 )
 from tersense.training.losses import mean_of_logs
 
-_STEPS, _BATCH, _RATE = 2000, 8, 1e-2
+_STEPS, _BATCH, _RATE = 4000, 32, 1e-2
+_ALONE = 0.25  # of the steps, in which gains are learned before what decisions cost
+_GAINS = 0.06  # weight of gains beside that, so that scores of all budgets go together
+_BUDGETS = (1.5, 0.84)  # from so many times the first level to so much of the last
+_SOFTNESS = 2.0  # of the threshold of scores, in eighths of log₂
 _LEAST_GAIN = 1e-7  # squared error per measurement, in deviations of the pixels
 _LARGEST_WEIGHT = 127
 _MOST_SHIFT = 12
@@ -33,6 +39,7 @@ def fit_decision(
     levels: Sequence[int],
     y: NDArray[np.integer],
     errors: NDArray[np.floating],
+    steps: int = _STEPS,
 ) -> IntegerDecision:
     """Return the decision of a camera.
 
@@ -41,6 +48,7 @@ def fit_decision(
         levels: K counts.
         y: (n, m, h, w) exact measurements of n crops.
         errors: (n, K, h, w), logarithms of the squared errors of their windows at the levels.
+        steps: Of training, at most.
     """
     decision = IntegerDecision(len(phi), levels)
     first_rows = decision.prediction.shape[1]
@@ -48,8 +56,10 @@ def fit_decision(
     logs = np.stack([decision.logs(one) for one in y])
     inputs = torch.from_numpy(logs).float().flatten(2).mT  # (n, h·w, K)
     gains = log_gains(errors, levels)
+    falling = np.exp(np.minimum.accumulate(errors.astype(np.float64), axis=1))
+    squares = torch.from_numpy(falling).float().flatten(2).mT
     torch.manual_seed(0)
-    _store(decision, _train(inputs, gains))
+    _store(decision, _train(inputs, gains, squares, levels, min(steps, _STEPS)))
     return decision
 
 
@@ -89,19 +99,82 @@ class _Nets(nn.Module):
         return 8 * (torch.einsum("nkwh,ksh->nkws", hidden, self.second) + self.second_bias[:, None])
 
 
-def _train(inputs: Tensor, gains: Tensor) -> _Nets:
-    """Fit the logarithms of mean gains."""
+def _train(
+    inputs: Tensor, gains: Tensor, squares: Tensor, levels: Sequence[int], steps: int
+) -> _Nets:
+    """Fit the logarithms of mean gains, and where all groups are known what decisions cost."""
     nets = _Nets(inputs, gains)
     optimizer = torch.optim.Adam(nets.parameters(), lr=_RATE)
-    for step in range(_STEPS):
-        optimizer.param_groups[0]["lr"] = _RATE * 0.5 * (1 + math.cos(math.pi * step / _STEPS))
+    most = _BUDGETS[1] * levels[-1]
+    least = min(_BUDGETS[0] * levels[0], most)
+    for step in range(steps):
+        optimizer.param_groups[0]["lr"] = _RATE * 0.5 * (1 + math.cos(math.pi * step / steps))
         chosen = torch.randint(len(inputs), (_BATCH,))
-        missed = (gains[chosen][:, None] - nets(inputs[chosen])) * math.log(2) / 8
-        loss = mean_of_logs(missed.flatten(0, 1))
+        scores = nets(inputs[chosen])
+        missed = (gains[chosen][:, None] - scores) * math.log(2) / 8
+        loss = mean_of_logs(missed[:, :-1].flatten(0, 1)) + _GAINS * mean_of_logs(missed[:, -1])
+        if step >= _ALONE * steps:
+            rows = least * (most / least) ** torch.rand(_BATCH)
+            loss = loss + log_cost(scores[:, -1], squares[chosen], levels, rows).mean()
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     return nets
+
+
+def log_cost(
+    scores: Tensor,
+    squares: Tensor,
+    levels: Sequence[int],
+    rows: Tensor,
+    softness: float = _SOFTNESS,
+) -> Tensor:
+    """Return the logarithm of the error (n,) that is left when scores have spent a budget.
+
+    That is what `temper` and `spend` do with the scores of an encoder, but a step near the
+    threshold is taken in part, so that there is a gradient.
+
+    Args:
+        scores: (n, windows, K − 1).
+        squares: (n, windows, K), squared errors at the levels, nowhere rising.
+        levels: K counts.
+        rows: (n,), what a window may take on average.
+        softness: How far from the threshold is near.
+    """
+    scores, sizes = _tempered(scores), scores.new_tensor(np.diff(levels))
+    budget = rows - levels[0]
+    with torch.no_grad():
+        threshold = _threshold(scores, sizes, budget, softness)
+        part = torch.sigmoid((scores - threshold) / softness)
+        rise = sizes * part * (1 - part)  # of what is taken, with its score
+    # The threshold moves with the scores, so that the budget is spent as before.
+    moved = (rise * (scores - scores.detach())).sum(dim=(1, 2), keepdim=True)
+    threshold = threshold + moved / rise.sum(dim=(1, 2), keepdim=True).clamp(min=1e-9)
+    part = torch.sigmoid((scores - threshold) / softness)
+    left = squares[..., 0] + (squares.diff(dim=-1) * part).sum(dim=-1)
+    return left.sum(dim=1).log()
+
+
+def _tempered(scores: Tensor) -> Tensor:
+    """Return scores as `decision.temper` leaves them, but for rounding."""
+    chance, most = ENCODER_TRUST
+    scores = scores.cummin(dim=-1).values
+    apart = scores - scores.mean(dim=1, keepdim=True)
+    differ = apart.detach().abs().mean(dim=(1, 2), keepdim=True)
+    share = ((differ - chance) / 2).clamp(0, most) / 8
+    return (scores + (share - 1) * apart).cummin(dim=-1).values
+
+
+def _threshold(scores: Tensor, sizes: Tensor, budget: Tensor, softness: float) -> Tensor:
+    """Return the threshold (n, 1, 1) at which steps take the budget (n,) of a window on average."""
+    low = scores.amin(dim=(1, 2), keepdim=True) - 10 * softness
+    high = scores.amax(dim=(1, 2), keepdim=True) + 10 * softness
+    for _ in range(30):
+        middle = (low + high) / 2
+        taken = (sizes * torch.sigmoid((scores - middle) / softness)).sum(dim=-1).mean(dim=1)
+        over = (taken > budget)[:, None, None]
+        low, high = torch.where(over, middle, low), torch.where(over, high, middle)
+    return (low + high) / 2
 
 
 @torch.no_grad()

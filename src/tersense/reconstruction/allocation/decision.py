@@ -44,7 +44,7 @@ _BRIGHTNESS = 2.0  # variance of a window's brightness, in that of its pixels ar
 # log₂, and the most that is left of one, in eighths; where all rows are known; where few are; and
 # where, besides, a step cannot be taken in part. None is followed altogether: a window starved by
 # mistake loses more than another gains by what it gave up.
-_ENCODER_TRUST, _OPEN_TRUST, _WHOLE_TRUST = (1, 6), (2, 4), (3, 3)
+ENCODER_TRUST, _OPEN_TRUST, _WHOLE_TRUST = (1, 6), (2, 4), (3, 3)
 SCORE_BITS = 12
 _MOST_SHIFT = 32
 _LOWEST_SCORE, _HIGHEST_SCORE = -(1 << (SCORE_BITS - 1)), (1 << (SCORE_BITS - 1)) - 2
@@ -118,7 +118,7 @@ class IntegerDecision(nn.Module):
             whole: Take whole steps only, so that windows end at levels and can be decided again.
         """
         if counts is None:
-            scores, trust = self.scores(y, np.full(y.shape[1:], len(y))), _ENCODER_TRUST
+            scores, trust = self.scores(y, np.full(y.shape[1:], len(y))), ENCODER_TRUST
         elif np.isin(counts, self.levels).all():
             steps = np.array(self.levels[1:])[:, None, None]
             scores = np.where(steps <= counts, TAKEN, self.scores(y, counts))
