@@ -175,7 +175,9 @@ def test_the_counts_are_those_of_the_image(small_imager):
         f"{nonzeros * 27 / 1e3:.3g} k additions",
         f"dense: {16 * 64 * 27 / 1e3:.3g} k multiply-adds",
     )
-    assert costs["Readout"][0] == f"{16 * 27 * 2 / 1024:.1f} KiB"
+    bits = 16 * 27 * small_imager.patterns.accumulator_bits
+    assert costs["Readout"][0] == f"{bits / 8 / 1024:.1f} KiB"
+    assert costs["Readout"][1].startswith(f"{bits / (20 * 17 * 3):.2g} bits per pixel; ")
     assert quality["PSNR"][0] == f"{psnr(done.estimate, done.original):.2f} dB"
 
 

@@ -172,7 +172,9 @@ class Capture:
         windows = y.values.size // len(patterns)  # of all channels
         dense = patterns.phi.size * windows
         stored, as_float = (patterns.storage_bytes[form] for form in ("CSC", "float32"))
-        size = round(y.bits_per_pixel * self.original.size / 8)
+        # Exact sums leave a sensor as its accumulators hold them; a plain file has 16 or 32 bits.
+        converted = y.header.readout.bits
+        bits = 8 * y.payload_bytes if converted else y.taken * patterns.accumulator_bits
         return {
             "Arithmetic": (
                 f"{_short(patterns.nonzeros * windows)} additions",
@@ -180,8 +182,8 @@ class Capture:
             ),
             "Matrix": (_bytes(stored), f"dense float: {_bytes(as_float)}"),
             "Readout": (
-                _bytes(size),
-                f"{y.bits_per_pixel:.2g} bits per pixel; the image: {_bytes(self.original.size)}",
+                _bytes(-(-bits // 8)),
+                f"{bits / y.pixels:.2g} bits per pixel; the image: {_bytes(self.original.size)}",
             ),
             "Sensed in": (
                 _time(self.sensing_seconds),
