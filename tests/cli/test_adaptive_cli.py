@@ -99,7 +99,7 @@ def test_evaluate_until_a_quality_is_predicted(desk, capsys):
         (["--rounds", "3"], "say --adaptive, too"),
         (["--psnr", "30"], "say --adaptive, too"),
         (["--maps", "own"], "say --adaptive, too"),
-        (["--adaptive", "closed"], "measurements of a --rate; say it"),
+        (["--adaptive", "closed"], "add --rate, as in --rate 0.1"),
         (["--adaptive", "open", "--rate", "0.2", "--rounds", "3"], "about --adaptive closed, not"),
         (["--adaptive", "closed", "--rate", "0.9"], "rate must lie between"),
         (["--adaptive", "closed", "--rate", "0.2", "--counts", "c.npy"], "decides the counts"),

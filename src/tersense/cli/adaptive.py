@@ -90,7 +90,10 @@ def choose_adaptive(
     if mode not in (None, "closed") and (rounds is not None or psnr is not None):
         raise typer.BadParameter(f"{given[0]} is about --adaptive closed, not {mode}")
     if mode is not None and rate is None and psnr is None:
-        raise typer.BadParameter("--adaptive spends the measurements of a --rate; say it, too")
+        raise typer.BadParameter(
+            "--adaptive needs to know how many measurements there are to spend; add --rate, as in "
+            "--rate 0.1, or with closed --psnr"
+        )
 
     def choose(imager: "Imager") -> "AdaptiveCamera | None":
         from tersense.models.adaptive import AdaptiveCamera

@@ -155,7 +155,9 @@ def choose_counts(
     if counts and importance:
         raise typer.BadParameter("--counts and --importance both say how many; give one of them")
     if importance and rate is None:
-        raise typer.BadParameter("--importance shares out the measurements of --rate; say it, too")
+        raise typer.BadParameter(
+            "--importance shares out the measurements of --rate; add it, as in --rate 0.1"
+        )
     try:
         given = read_counts(counts) if counts else None
         weights = read_gray(importance) if importance else None

@@ -77,8 +77,8 @@ def require_decision(imager: Imager, depth: int, bits: int | None) -> IntegerDec
     decision = imager.camera.decision
     if decision is None:
         raise TersenseError(
-            f"{imager.name} has no decision for sensors; use a model that was trained with "
-            "train.allocation=true, with all of its rows (no --rate)"
+            f"{imager.name} has no decision for sensors; use all rows (no --rate) of a model that "
+            "was trained with train.allocation=true"
         )
     if depth != USUAL or bits is not None:
         raise TersenseError(

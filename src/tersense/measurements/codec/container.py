@@ -76,7 +76,10 @@ def decode(
     """
     header, maps, stream = _read(content, max_pixels)
     if not patterns.hash.startswith(header.phi):
-        raise ValueError(f"it was taken with patterns {header.phi}…, not {patterns.hash[:16]}…")
+        raise ValueError(
+            f"it was taken with patterns {header.phi}…, not {patterns.hash[:16]}…; `tersense info` "
+            "names the models that have them"
+        )
     header = replace(header, phi=patterns.hash)
     header.require_taken_with(patterns, "the camera given")
     return decode_codes(stream, header, maps, patterns)
