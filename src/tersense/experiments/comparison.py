@@ -1,5 +1,6 @@
 """One image, sensed uniformly and in rounds, with the same number of measurements."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,7 @@ from tersense.measurements.readout import Readout
 from tersense.models.adaptive import AdaptiveCamera
 from tersense.models.imager import Imager
 
-_WIDTH = 360  # pixels, about, of each panel: captions need them
+_WIDTH = 330  # pixels, at least, of each panel: captions need them
 _BAR_CAPTION = "measurements per window, and per pixel"
 
 
@@ -140,7 +141,7 @@ def _spread(measurements: Measurements) -> str:
 
 
 def _enlargement(image: ImageArray) -> int:
-    return max(1, round(_WIDTH / int(image.shape[1])))
+    return math.ceil(_WIDTH / int(image.shape[1]))
 
 
 def _enlarged(image: ImageArray, times: int) -> ImageArray:
