@@ -20,7 +20,7 @@ def random_decision(levels=LEVELS, seed=0, second=127, shift=5, fall=None):
     steps of windows compete, as they do in a decision that was trained.
     """
     decision, random = IntegerDecision(levels[-1], levels), np.random.default_rng(seed)
-    tops = {"prediction": 127, "first": 127, "second": second}
+    tops = {"prediction": 127, "first": 127, "second": second, "around": 31}
     for name, buffer in decision.named_buffers():
         top = tops.get(name, 9000)
         values = random.integers(-top, top + 1, buffer.shape)
@@ -47,7 +47,7 @@ def run_c(program, imager, frames):
     """Give frames to `decider -`; return the scores (windows, K − 1) and counts of all windows."""
     kind = np.int16 if imager.patterns.accumulator_bits <= 16 else np.int32
     sent = b"".join(
-        np.array([len(frame.values), *frame.order], np.int32).tobytes()
+        np.array([*frame.y.shape[:2], *frame.order], np.int32).tobytes()
         + b"".join(np.int32(len(y)).tobytes() + y.astype(kind).tobytes() for y in frame.values)
         for frame in frames
     )

@@ -301,7 +301,7 @@ def test_decisions_are_those_of_python_whatever_the_weights(page, rng):
         mean = int(rng.integers(weights["levels"][0], rows + 1))
         for mode, rule in (("openLoop", decision.open_loop), ("decide", decision.decide)):
             budget = mean * grid[0] * grid[1]
-            values = [mode, weights, y.reshape(-1).tolist(), grid[0] * grid[1], budget]
+            values = [mode, weights, y.reshape(-1).tolist(), grid, budget]
             assert page.evaluate(decide, values) == rule(y, budget).reshape(-1).tolist()
 
 

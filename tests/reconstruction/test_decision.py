@@ -33,14 +33,12 @@ def test_nothing_has_the_logarithm_of_one():
     np.testing.assert_array_equal(log2_eighths(np.array([0, 1])), [0, 0])
 
 
-def plain_scores(decision, y, known):
-    """Compute what the module says, one integer at a time, and see that 32 bits are enough."""
+def fits(value):
+    assert -(2**31) <= value < 2**31
+    return value
 
-    def fits(value):
-        assert -(2**31) <= value < 2**31
-        return value
 
-    groups = sum(level <= known for level in LEVELS)
+def plain_logs(decision, y):
     c = decision.prediction.tolist()
     rest = []
     for row, value in enumerate(y):
@@ -53,12 +51,22 @@ def plain_scores(decision, y, known):
         total = fits(sum(rest[begin:end]))
         place = max(total, 1).bit_length() - 1
         logs.append(8 * place + ((max(total, 1) * 8 >> place) & 7))
+    return logs
+
+
+def plain_scores(decision, logs, around, groups):
+    """Compute what the module says, one integer at a time, and see that 32 bits are enough."""
     hidden = []
-    for weights, bias in zip(
-        decision.first[groups - 1].tolist(), decision.first_bias[groups - 1].tolist(), strict=True
+    for weights, others, bias in zip(
+        decision.first[groups - 1].tolist(),
+        decision.around.tolist(),
+        decision.first_bias[groups - 1].tolist(),
+        strict=True,
     ):
         for weight, log in zip(weights[:groups], logs, strict=False):
             bias = fits(bias + weight * log)
+        for weight, log in zip(others, around, strict=True):
+            bias = fits(bias + weight * log) if groups == len(LEVELS) else bias
         hidden.append(max(0, bias >> 6))
     scores = []
     for weights, bias in zip(
@@ -80,7 +88,22 @@ def test_scores_are_the_sums_and_shifts_that_the_module_describes(known):
     found = decision.scores(y, rows)
     assert found.shape == (4, 3, 4)
     for i, j in np.ndindex(3, 4):
-        expected = plain_scores(decision, y[:, i, j].tolist(), rows[i, j])
+        logs = plain_logs(decision, y[:, i, j].tolist())
+        groups = sum(level <= rows[i, j] for level in LEVELS)
+        expected = plain_scores(decision, logs, [4 * log for log in logs], groups)
+        assert found[:, i, j].tolist() == expected
+
+
+@pytest.mark.parametrize("grid", [(3, 4), (1, 1), (1, 3), (4, 1)])
+def test_an_encoder_sees_the_windows_above_below_left_and_right(grid):
+    decision = random_decision()
+    y = np.random.default_rng(1).integers(-50_000, 50_000, (20, *grid)).astype(np.int32)
+    found = decision.scores(y)
+    logs = {(i, j): plain_logs(decision, y[:, i, j].tolist()) for i, j in np.ndindex(grid)}
+    for i, j in np.ndindex(grid):
+        beside = [(i - 1, j), (i + 1, j), (i, j - 1), (i, j + 1)]
+        around = [sum(of) for of in zip(*(logs.get(at, logs[i, j]) for at in beside), strict=True)]
+        expected = plain_scores(decision, logs[i, j], around, len(LEVELS))
         assert found[:, i, j].tolist() == expected
 
 

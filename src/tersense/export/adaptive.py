@@ -50,7 +50,7 @@ class Frame:
     def decide(self, decision: IntegerDecision) -> tuple[Integers, Integers]:
         """Return the scores (windows, K − 1) and the counts (windows,) that Python finds."""
         y = np.moveaxis(self.y, -1, 0)
-        scores = decision.scores(y, self.rows)
+        scores = decision.scores(y, self.counts)
         counts = decision.decide(y, self.budget, self.counts, self.whole)
         return scores.reshape(len(scores), -1).T, counts.reshape(-1)
 
@@ -133,7 +133,8 @@ class Sizes:
     @cached_property
     def hidden(self) -> int:
         """The largest hidden number before its shift."""
-        return _reach(self.decision.first.numpy(), self.decision.first_bias.numpy(), self.log)
+        own = _reach(self.decision.first.numpy(), self.decision.first_bias.numpy(), self.log)
+        return own + _reach(self.decision.around.numpy(), np.zeros(1, np.int64), 4 * self.log)
 
     @cached_property
     def score(self) -> int:
@@ -147,9 +148,14 @@ class Sizes:
         return max(4, self.group.bit_length())
 
     @property
+    def log_bits(self) -> int:
+        """Bits that hold a logarithm: the place of the leading one, and three after it."""
+        return (self.sum_bits - 1).bit_length() + EIGHTHS
+
+    @property
     def operand_bits(self) -> int:
         """Bits that hold whatever is multiplied with a weight, and its sign."""
-        largest = max(self.largest, self.log, self.hidden >> HIDDEN_SHIFT)
+        largest = max(self.largest, 4 * self.log, self.hidden >> HIDDEN_SHIFT)
         return largest.bit_length() + 1
 
     @property

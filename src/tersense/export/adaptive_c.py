@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from tersense.export.adaptive import FRAME, Frame, Sizes, make_frames
 from tersense.export.arithmetic import c_numbers
@@ -34,7 +35,7 @@ def write_decision(imager: Imager, decision: IntegerDecision, folder: Path) -> d
     texts = {
         "decision.h": _header(sizes),
         "decision.c": _tables(decision),
-        "frames.h": _FRAMES_HEADER.format(windows=FRAME[0] * FRAME[1]),
+        "frames.h": _FRAMES_HEADER.format(height=FRAME[0], width=FRAME[1]),
         "frames.c": _frames(decision, make_frames(imager, decision)),
     }
     for name, text in texts.items():
@@ -50,17 +51,29 @@ def table_bytes(decision: IntegerDecision) -> int:
     """Return what the tables take in flash; a net is padded to whole words."""
     groups = len(decision.levels)
     net = HIDDEN * groups + (groups - 1) * HIDDEN + 4 * (HIDDEN + groups - 1) + 4
-    return decision.prediction.numel() + 2 * groups + groups * (-(-net // 4) * 4)
+    nets = groups * (-(-net // 4) * 4) + decision.around.numel()
+    return decision.prediction.numel() + 2 * groups + nets
 
 
-def tell_decision(decision: IntegerDecision, windows: int, width: int, height: int) -> str:
-    """Return what README.md tells about the decision."""
+def log_bits(sizes: Sizes) -> int:
+    """Return the bits of the type that holds a logarithm."""
+    return 8 if sizes.log < 1 << 8 else 16
+
+
+def tell_decision(imager: Imager, decision: IntegerDecision, width: int, height: int) -> str:
+    """Return what README.md tells about the decision, for images of this size."""
+    down, across = imager.geometry.grid(height, width)
+    windows = down * across
+    log_bytes = log_bits(Sizes.of(decision, imager)) // 8 * len(decision.levels) * windows
     steps = len(decision.levels) - 1
     values = {
         "levels": ", ".join(map(str, decision.levels)),
         "first_level": decision.levels[0],
         "steps": steps,
         "windows": windows,
+        "down": down,
+        "across": across,
+        "log_bytes": f"{log_bytes:,}",
         "width": width,
         "height": height,
         "table_bytes": f"{table_bytes(decision):,}",
@@ -88,6 +101,7 @@ def _header(sizes: Sizes) -> str:
 #define TERSENSE_COUNT_BITS {sizes.count_bits}
 
 typedef int{width}_t tersense_sum; /* holds whatever this camera can bring about */
+typedef uint{log_bits(sizes)}_t tersense_log; /* holds the logarithm of what a group adds */
 
 /* For each number of groups that may be known. */
 typedef struct {{
@@ -101,6 +115,9 @@ typedef struct {{
 extern const uint16_t tersense_levels[TERSENSE_LEVELS];
 extern const int8_t tersense_prediction[TERSENSE_ROWS * TERSENSE_FIRST_ROWS];
 extern const tersense_net tersense_nets[TERSENSE_LEVELS];
+
+/* For the windows around one of which all groups are known. */
+extern const int8_t tersense_around[TERSENSE_HIDDEN][TERSENSE_LEVELS];
 
 #endif
 """
@@ -122,19 +139,24 @@ const int8_t tersense_prediction[TERSENSE_ROWS * TERSENSE_FIRST_ROWS] = {{
 const tersense_net tersense_nets[TERSENSE_LEVELS] = {{
 {nets}
 }};
+
+const int8_t tersense_around[TERSENSE_HIDDEN][TERSENSE_LEVELS] = {{
+{_rows(decision.around)}
+}};
 """
 
 
 def _net(decision: IntegerDecision, k: int) -> str:
-    first, second = (
-        ",\n".join(f"{{{c_numbers(row).strip()}}}" for row in weights[k].tolist())
-        for weights in (decision.first, decision.second)
-    )
+    first, second = _rows(decision.first[k]), _rows(decision.second[k])
     biases = [c_numbers(bias[k].tolist()) for bias in (decision.first_bias, decision.second_bias)]
     return (
         f"{{\n{{\n{first}\n}},\n{{\n{second}\n}},\n{{\n{biases[0]}\n}},\n{{\n{biases[1]}\n}},\n"
         f"{int(decision.shift[k])}\n}}"
     )
+
+
+def _rows(weights: Tensor) -> str:
+    return ",\n".join(f"{{{c_numbers(row).strip()}}}" for row in weights.tolist())
 
 
 _FRAMES_HEADER = """\
@@ -144,7 +166,9 @@ _FRAMES_HEADER = """\
 
 #include "decide.h"
 
-#define FRAME_WINDOWS {windows}
+#define FRAME_HEIGHT {height}
+#define FRAME_WIDTH {width}
+#define FRAME_WINDOWS (FRAME_HEIGHT * FRAME_WIDTH)
 
 typedef struct {{
     int taken, whole;

@@ -11,6 +11,7 @@ from string import Template
 from typing import Any
 
 import numpy as np
+import torch
 
 from tersense import __version__
 from tersense.export.adaptive import Frame, Sizes, frame_words, make_frames
@@ -22,6 +23,8 @@ from tersense.reconstruction.allocation.decision import HIDDEN, SCORE_BITS, Inte
 RTL = Path(__file__).parent / "rtl/adaptive"
 _ENDS_GROUP = 1 << 8  # beside the last weight of a row
 _ROW_CLOCKS = 6  # of a row, besides one a weight
+_PLACES = 5  # whose logarithms are gathered: a window and those around it
+_GATHER_CLOCKS = 4  # of that, besides one a logarithm
 _NET_CLOCKS = 8  # to find a net
 _UNIT_CLOCKS = 5  # of a number of a net, besides one a weight and its shift
 _WALK_CLOCKS = 4  # of a walk over the scores, besides one a score
@@ -66,7 +69,7 @@ def write_decision(
     template = Template((RTL / "decider.v.template").read_text(encoding="ascii"))
     (folder / "decider.v").write_text(template.substitute(values), encoding="ascii")
     write_frames(folder, imager, decision, make_frames(imager, decision))
-    details = _details(decision, imager, (weights, biases), width, height)
+    details = _details(decision, imager, (weights, biases), width, height, sizes.log_bits)
     details["clocks_per_window"] = clocks_per_window(decision, sizes.sum_bits)
     return details, fill_guide("adaptive_verilog", values | _figures(decision, details))
 
@@ -76,10 +79,12 @@ def pack(decision: IntegerDecision) -> tuple[Memory, Memory]:
     prediction = decision.prediction.numpy().astype(np.int64) & 0xFF
     prediction[np.array(decision.levels) - 1, -1] |= _ENDS_GROUP
     weights, lists = prediction.ravel().tolist(), []
-    for k in range(len(decision.levels)):
-        net = (
-            decision.first[k, :, : k + 1].flatten().tolist() + decision.second[k].flatten().tolist()
-        )
+    last = len(decision.levels) - 1
+    for k in range(last + 1):
+        first = decision.first[k, :, : k + 1]
+        if k == last:
+            first = torch.cat([first, decision.around], dim=1)
+        net = first.flatten().tolist() + decision.second[k].flatten().tolist()
         biases = decision.first_bias[k].tolist() + decision.second_bias[k].tolist()
         lists.append([len(weights), int(decision.shift[k]), *biases])
         weights += [weight & 0xFF for weight in net]
@@ -127,8 +132,10 @@ def clocks_per_window(decision: IntegerDecision, sum_bits: int) -> int:
     """Return how long the scores of a window take at most, all rows and groups known."""
     groups, steps, rows = len(decision.levels), len(decision.levels) - 1, len(decision.prediction)
     shift = int(decision.shift[-1])
-    hidden, scores = HIDDEN * (groups + _UNIT_CLOCKS), steps * (HIDDEN + shift + _UNIT_CLOCKS + 1)
-    return rows * row_clocks(decision) + sum_bits * groups + _NET_CLOCKS + hidden + scores
+    logs = sum_bits * groups + _PLACES * groups + _GATHER_CLOCKS
+    hidden = HIDDEN * (2 * groups + _UNIT_CLOCKS)
+    scores = steps * (HIDDEN + shift + _UNIT_CLOCKS + 1)
+    return rows * row_clocks(decision) + logs + _NET_CLOCKS + hidden + scores
 
 
 def row_clocks(decision: IntegerDecision) -> int:
@@ -150,6 +157,7 @@ def _details(
     memories: tuple[Memory, Memory],
     width: int,
     height: int,
+    log_bits: int,
 ) -> dict[str, Any]:
     h, w = imager.geometry.grid(height, width)
     return {
@@ -160,13 +168,17 @@ def _details(
             name: {"words": len(memory.words), "bits": memory.bits}
             for name, memory in zip(("weights", "biases"), memories, strict=True)
         },
-        "ram": {"words": h * w * (len(decision.levels) - 1), "bits": SCORE_BITS},
+        "ram": {
+            "scores": {"words": h * w * (len(decision.levels) - 1), "bits": SCORE_BITS},
+            "logarithms": {"words": h * w * len(decision.levels), "bits": log_bits},
+        },
     }
 
 
 def _figures(decision: IntegerDecision, details: dict[str, Any]) -> dict[str, Any]:
     """Return what only README.md tells."""
-    words, rom = details["ram"]["words"], details["rom"]
+    ram, rom = details["ram"], details["rom"]
+    words = ram["scores"]["words"]
     return {
         "rows": len(decision.prediction),
         "levels": ", ".join(map(str, decision.levels)),
@@ -179,6 +191,8 @@ def _figures(decision: IntegerDecision, details: dict[str, Any]) -> dict[str, An
         "frame_clocks": f"{details['clocks_per_frame']:,}",
         "weight_words": f"{rom['weights']['words']:,}",
         "bias_words": f"{rom['biases']['words']:,}",
+        "log_words": f"{ram['logarithms']['words']:,}",
+        "log_bits": ram["logarithms"]["bits"],
         "ram_words": f"{words:,}",
         "ram_kib": f"{words * SCORE_BITS / 8192:.1f}",
     }

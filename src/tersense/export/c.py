@@ -122,8 +122,7 @@ def write(
     guide = fill_guide("c", numbers)
     if decision:
         details["adaptive"] = write_decision(imager, decision, folder / "adaptive")
-        down = geometry.grid(_HEIGHT, 1)[0]
-        guide += tell_decision(decision, across * down, _WIDTH, _HEIGHT)
+        guide += tell_decision(imager, decision, _WIDTH, _HEIGHT)
         facts["decision"] = (
             f"{details['adaptive']['table_bytes']:,} bytes of tables; "
             f"{details['adaptive']['score_bytes_per_window']} bytes of RAM per window for scores"

@@ -126,9 +126,10 @@ def write(
     if decision:
         told, text = write_decision(imager, decision, folder / "adaptive", width, height)
         details["adaptive"], guide = told, guide + text
-        facts["decision"] = f"{told['clocks_per_window']:,} clocks per window, then " + (
-            f"{told['clocks_per_frame']:,} per frame; scores: "
-            f"{told['ram']['words'] * told['ram']['bits'] / 8192:.1f} KiB of RAM"
+        ram = sum(memory["words"] * memory["bits"] for memory in told["ram"].values())
+        facts["decision"] = (
+            f"{told['clocks_per_window']:,} clocks per window, then "
+            f"{told['clocks_per_frame']:,} per frame; {ram / 8192:.1f} KiB of RAM"
         )
     if code:
         tried = make_images(code, patterns, depth, quantizer)

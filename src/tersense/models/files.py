@@ -16,12 +16,14 @@ most 181, is in the JSON object (`window`).
 
 Weights that are bytes keep their shape. A convolution, transposed or not, has weights (a, b, k, k),
 taken as a rows of b·k² columns: its scales are (a, b·k²/8) float16. Weights whose columns are no
-multiple of 8 stay float16. The format is 5 where convolutions are bytes; otherwise 4 where Φ is
-(m, K), 3 where fully connected layers are bytes, and 2 where neither is so.
+multiple of 8 stay float16. The format is 6 where the decision of an encoder looks around
+(`decision.around`), 5 where convolutions are bytes; otherwise 4 where Φ is (m, K), 3 where fully
+connected layers are bytes, and 2 where neither is so.
 """
 
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -44,12 +46,13 @@ from tersense.reconstruction.base import build_reconstructor
 from tersense.sensing.geometry import Geometry
 from tersense.sensing.patterns import MAX_ENTRIES, Patterns
 
-FORMAT, _SPARSE, _COMPACT, _PLAIN = 5, 4, 3, 2
+FORMAT, _COMPACT_CONVOLUTIONS, _SPARSE, _COMPACT, _PLAIN = 6, 5, 4, 3, 2
 _ENTRIES = 4  # of Φ in a byte
 _WIDEST = 181  # window whose places are 16-bit numbers with a sign
 _SHARING = 8  # weights with one scale
 _LARGEST_CODE = 127
 _WEIGHTS, _ALLOCATION, _DECISION = "reconstructor.", "allocation.", "decision."
+_AROUND = _DECISION + "around"  # zeros where a file does not have it
 
 
 def write_model(path: str | Path, imager: Imager, compact: bool = False) -> None:
@@ -63,7 +66,7 @@ def write_model(path: str | Path, imager: Imager, compact: bool = False) -> None
 
     The format of the file is the lowest that says what it holds, so that older programs read what
     they can: 2 for all in half precision, 3 for compact layers that are fully connected, 4 for a
-    sparse Φ, 5 for compact convolutions.
+    sparse Φ, 5 for compact convolutions, 6 for a decision that looks around.
     """
     weights = imager.reconstructor.state_dict()
     tensors = {_WEIGHTS + key: _to_half(value) for key, value in weights.items()}
@@ -75,8 +78,7 @@ def write_model(path: str | Path, imager: Imager, compact: bool = False) -> None
     sparse = places is not None and places.nbytes < packed.nbytes
     tensors["phi"] = torch.from_numpy(places if sparse else packed)
     tensors["alpha"] = imager.operator.alpha
-    description = {
-        "format": _format_of([weights[key] for key in coded], sparse),
+    description: dict[str, Any] = {
         "name": imager.name,
         "stride": imager.patterns.stride,
         "mean": imager.mean,
@@ -94,15 +96,20 @@ def write_model(path: str | Path, imager: Imager, compact: bool = False) -> None
             tensors[_ALLOCATION + key] = _to_half(value)
     if predictor is not None and decision is not None:
         tensors |= {_DECISION + key: value for key, value in decision.state_dict().items()}
+        if not decision.around.any():
+            del tensors[_AROUND]
+    description["format"] = _format_of(tensors, [weights[key] for key in coded], sparse)
     metadata = {"tersense": json.dumps(description, sort_keys=True)}
     with written_whole(path) as partial:
         save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, partial, metadata)
 
 
-def _format_of(coded: list[Tensor], sparse: bool) -> int:
-    """Return the oldest format that knows weights like these as bytes and Φ as it is stored."""
-    if any(weights.ndim > 2 for weights in coded):
+def _format_of(names: Iterable[str], coded: list[Tensor], sparse: bool) -> int:
+    """Return the oldest format that knows these names, weights as bytes, and Φ as it is stored."""
+    if _AROUND in names:
         return FORMAT
+    if any(weights.ndim > 2 for weights in coded):
+        return _COMPACT_CONVOLUTIONS
     return _SPARSE if sparse else _COMPACT if coded else _PLAIN
 
 
@@ -258,11 +265,12 @@ def _take_weights(parts: dict[str, nn.Module], file: Any) -> None:
     expected = {start + key: wanted for start, part in parts.items()
                 for key, wanted in part.state_dict().items()}  # fmt: skip
     there = set(file.keys())
+    left_out = {_AROUND: expected.pop(_AROUND)} if _AROUND in expected.keys() - there else {}
     scaled = {k for k in expected if k.startswith(_WEIGHTS) and _scale_of(k) in there}
     coded = {k for k in scaled if _can_be_bytes(expected[k])}
     if there != {"phi", "alpha", *expected, *map(_scale_of, coded)}:
         raise TersenseError("the weights are not those of the named reconstructor")
-    weights = {}
+    weights = {k: torch.zeros_like(v, device="cpu") for k, v in left_out.items()}
     for key, wanted in expected.items():
         shape = tuple(file.get_slice(key).get_shape())
         found = file.get_tensor(key) if shape == wanted.shape else None

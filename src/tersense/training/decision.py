@@ -21,14 +21,16 @@ from tersense.reconstruction.allocation.decision import (
     HIDDEN_SHIFT,
     IntegerDecision,
     linear_prediction,
+    sum_around,
 )
 from tersense.training.losses import mean_of_logs
 
-_STEPS, _BATCH, _RATE = 4000, 32, 1e-2
+_STEPS, _BATCH, _RATE = 6000, 32, 1e-2
 _ALONE = 0.25  # of the steps, in which gains are learned before what decisions cost
 _GAINS = 0.06  # weight of gains beside that, so that scores of all budgets go together
 _BUDGETS = (1.5, 0.84)  # from so many times the first level to so much of the last
-_SOFTNESS = 2.0  # of the threshold of scores, in eighths of log₂
+_WORSE = 3.0  # times more counts what a crop loses against a uniform allocation
+_SOFTNESS = 1.0  # of the threshold of scores, in eighths of log₂
 _LEAST_GAIN = 1e-7  # squared error per measurement, in deviations of the pixels
 _LARGEST_WEIGHT = 127
 _MOST_SHIFT = 12
@@ -54,13 +56,34 @@ def fit_decision(
     first_rows = decision.prediction.shape[1]
     decision.prediction.copy_(torch.from_numpy(linear_prediction(phi, first_rows)))
     logs = np.stack([decision.logs(one) for one in y])
-    inputs = torch.from_numpy(logs).float().flatten(2).mT  # (n, h·w, K)
+    fit_nets(decision, logs, errors, steps)
+    return decision
+
+
+def fit_nets(
+    decision: IntegerDecision,
+    logs: NDArray[np.integer],
+    errors: NDArray[np.floating],
+    steps: int = _STEPS,
+) -> None:
+    """Fit everything but what predicts rows from rows.
+
+    Args:
+        decision: Is changed.
+        logs: (n, K, h, w), those of n crops.
+        errors: As for `fit_decision`.
+        steps: Of training, at most.
+    """
+    levels = decision.levels
+    inputs, around = (
+        torch.from_numpy(maps).float().flatten(2).mT  # (n, h·w, K)
+        for maps in (logs, sum_around(logs.astype(np.int64)) / 4)
+    )
     gains = log_gains(errors, levels)
     falling = np.exp(np.minimum.accumulate(errors.astype(np.float64), axis=1))
     squares = torch.from_numpy(falling).float().flatten(2).mT
     torch.manual_seed(0)
-    _store(decision, _train(inputs, gains, squares, levels, min(steps, _STEPS)))
-    return decision
+    _store(decision, _train((inputs, around), gains, squares, levels, min(steps, _STEPS)))
 
 
 def log_gains(errors: NDArray[np.floating], levels: Sequence[int]) -> Tensor:
@@ -90,32 +113,45 @@ class _Nets(nn.Module):
         self.first_bias = nn.Parameter(torch.zeros(groups, HIDDEN))
         self.second = nn.Parameter(torch.randn(groups, steps, HIDDEN) / HIDDEN)
         self.second_bias = nn.Parameter((gains.mean(dim=(0, 1)) / 8).repeat(groups, 1))
+        self.around = nn.Parameter(torch.zeros(HIDDEN, groups))
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Return scores (n, K, windows, K − 1) of every net, given all inputs (n, windows, K)."""
-        normalized = (inputs - self.mean) / self.std
+    def forward(self, inputs: Tensor, around: Tensor) -> Tensor:
+        """Return scores (n, K, windows, K − 1) of every net.
+
+        Args:
+            inputs: (n, windows, K).
+            around: Their means over the four neighbors; only the last net sees them.
+        """
+        normalized, others = ((x - self.mean) / self.std for x in (inputs, around))
         hidden = torch.einsum("nwg,khg->nkwh", normalized, self.first * self.known[:, None])
-        hidden = (hidden + self.first_bias[:, None]).relu()
+        seen = torch.stack([*hidden.unbind(1)[:-1], hidden[:, -1] + others @ self.around.T], dim=1)
+        hidden = (seen + self.first_bias[:, None]).relu()
         return 8 * (torch.einsum("nkwh,ksh->nkws", hidden, self.second) + self.second_bias[:, None])
 
 
 def _train(
-    inputs: Tensor, gains: Tensor, squares: Tensor, levels: Sequence[int], steps: int
+    inputs: tuple[Tensor, Tensor],
+    gains: Tensor,
+    squares: Tensor,
+    levels: Sequence[int],
+    steps: int,
 ) -> _Nets:
     """Fit the logarithms of mean gains, and where all groups are known what decisions cost."""
-    nets = _Nets(inputs, gains)
+    nets = _Nets(inputs[0], gains)
     optimizer = torch.optim.Adam(nets.parameters(), lr=_RATE)
     most = _BUDGETS[1] * levels[-1]
     least = min(_BUDGETS[0] * levels[0], most)
     for step in range(steps):
         optimizer.param_groups[0]["lr"] = _RATE * 0.5 * (1 + math.cos(math.pi * step / steps))
-        chosen = torch.randint(len(inputs), (_BATCH,))
-        scores = nets(inputs[chosen])
+        chosen = torch.randint(len(gains), (_BATCH,))
+        scores = nets(*(x[chosen] for x in inputs))
         missed = (gains[chosen][:, None] - scores) * math.log(2) / 8
         loss = mean_of_logs(missed[:, :-1].flatten(0, 1)) + _GAINS * mean_of_logs(missed[:, -1])
         if step >= _ALONE * steps:
             rows = least * (most / least) ** torch.rand(_BATCH)
-            loss = loss + log_cost(scores[:, -1], squares[chosen], levels, rows).mean()
+            cost = log_cost(scores[:, -1], squares[chosen], levels, rows)
+            worse = (cost - uniform_log_cost(squares[chosen], levels, rows)).relu()
+            loss = loss + (cost + _WORSE * worse).mean()
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
@@ -155,6 +191,16 @@ def log_cost(
     return left.sum(dim=1).log()
 
 
+def uniform_log_cost(squares: Tensor, levels: Sequence[int], rows: Tensor) -> Tensor:
+    """Return the logarithm of the error (n,) where all windows take `rows` (n,); see `log_cost`."""
+    known = squares.new_tensor(levels)
+    after = torch.searchsorted(known, rows.to(known)).clamp(1, len(levels) - 1)
+    before, crops = known[after - 1], torch.arange(len(rows))
+    share = ((rows - before) / (known[after] - before))[:, None]
+    left = squares[crops, :, after - 1].lerp(squares[crops, :, after], share.to(squares))
+    return left.sum(dim=1).log()
+
+
 def _tempered(scores: Tensor) -> Tensor:
     """Return scores as `decision.temper` leaves them, but for rounding."""
     chance, most = ENCODER_TRUST
@@ -181,10 +227,14 @@ def _threshold(scores: Tensor, sizes: Tensor, budget: Tensor, softness: float) -
 def _store(decision: IntegerDecision, nets: _Nets) -> None:
     """Round the weights to 8 bits, each hidden number scaled so that its own just fit."""
     weights = nets.first * nets.known[:, None] / nets.std  # for inputs as they come
+    around = nets.around / nets.std / 4  # and for sums of four
     bias = nets.first_bias - weights @ nets.mean
+    bias[-1] -= 4 * around @ nets.mean
     largest = weights.abs().amax(dim=2).clamp(min=1e-6)
+    largest[-1] = torch.maximum(largest[-1], around.abs().amax(dim=1))
     scale = _LARGEST_WEIGHT / 2**HIDDEN_SHIFT / largest
     decision.first.copy_((weights * scale[..., None] * 2**HIDDEN_SHIFT).round())
+    decision.around.copy_((around * scale[-1][:, None] * 2**HIDDEN_SHIFT).round())
     decision.first_bias.copy_((bias * scale * 2**HIDDEN_SHIFT).round())
     after = 8 * nets.second / scale[:, None]
     peak = after.abs().amax(dim=(1, 2)).clamp(min=1e-6)

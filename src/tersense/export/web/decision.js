@@ -13,38 +13,48 @@ const clipped = (value, low, high) => Math.max(low, Math.min(high, value));
 const sum = (values) => values.reduce((all, value) => all + value, 0);
 
 /** How many rows each window takes if the sensor decides as it measures. y: (rows, windows). */
-export function openLoop(weights, y, windows, budget) {
+export function openLoop(weights, y, grid, budget) {
   const { levels } = weights;
+  const windows = grid[0] * grid[1];
   const uniform = levels.findLast((level) => level <= (4 * budget) / (10 * windows)) ?? levels[0];
   const part = Math.max(Math.floor((7 * budget) / 10), uniform * windows);
-  const counts = decide(weights, y, windows, part, new Array(windows).fill(uniform), true);
-  return decide(weights, y, windows, budget, counts);
+  const counts = decide(weights, y, grid, part, new Array(windows).fill(uniform), true);
+  return decide(weights, y, grid, budget, counts);
 }
 
 /**
  * How many rows each window takes.
  *
- * y: (rows, windows), whole numbers. counts: levels that the windows were measured up to (open loop),
- * or null where all rows are known and none is sent yet (encoder). whole: take whole steps only.
+ * y: (rows, windows), whole numbers. grid: windows down and across. counts: levels that the windows
+ * were measured up to (open loop), or null where all rows are known and none is sent yet (encoder).
+ * whole: take whole steps only.
  */
-export function decide(weights, y, windows, budget, counts = null, whole = false) {
-  const { levels, prediction } = weights;
-  const known = counts ?? new Array(windows).fill(prediction.length);
-  const scores = scoreSteps(weights, y, windows, known);
+export function decide(weights, y, grid, budget, counts = null, whole = false) {
+  const { levels } = weights;
+  const scores = scoreSteps(weights, y, grid, counts);
   if (counts) scores.forEach((step, k) => counts.forEach((count, n) => { if (levels[k + 1] <= count) step[n] = TAKEN; }));
   const trust = !counts ? ENCODER_TRUST : whole ? WHOLE_TRUST : OPEN_TRUST;
   return spend(temper(scores, ...trust), levels, budget, whole);
 }
 
-/** Scores of all steps, an array for each, given the first known rows of each window. */
-function scoreSteps(weights, y, windows, known) {
+/** Scores of all steps, an array for each, given the first `known` rows of each window, or all. */
+function scoreSteps(weights, y, [height, width], known) {
+  const windows = height * width;
   const steps = weights.levels.slice(1).map(() => new Array(windows));
+  const rows = known ?? new Array(windows).fill(weights.prediction.length);
+  const logs = rows.map((count, window) => {
+    const groups = weights.levels.filter((level) => level <= count).length;
+    return groupLogs(weights, y, windows, window, groups);
+  });
   for (let window = 0; window < windows; window++) {
-    const groups = weights.levels.filter((level) => level <= known[window]).length;
-    const of = groups - 1;
-    const logs = groupLogs(weights, y, windows, window, groups);
+    const own = logs[window];
+    const around = known ? [own, own, own, own] : neighbors(window, height, width).map((n) => logs[n]);
+    const of = own.length - 1;
     const hidden = weights.first[of].map((row, k) => {
-      const told = sum(logs.map((log, g) => row[g] * log)) + weights.first_bias[of][k];
+      let told = sum(own.map((log, g) => row[g] * log)) + weights.first_bias[of][k];
+      if (own.length === weights.levels.length) {
+        told += sum(weights.around[k].map((weight, g) => weight * sum(around.map((of) => of[g]))));
+      }
       return Math.max(0, shifted(told, HIDDEN_SHIFT));
     });
     let before = HIGHEST;
@@ -55,6 +65,17 @@ function scoreSteps(weights, y, windows, known) {
     });
   }
   return steps;
+}
+
+/** The windows above, below, left and right; itself beyond the border. */
+function neighbors(window, height, width) {
+  const [row, column] = [Math.floor(window / width), window % width];
+  return [
+    row > 0 ? window - width : window,
+    row < height - 1 ? window + width : window,
+    column > 0 ? window - 1 : window,
+    column < width - 1 ? window + 1 : window,
+  ];
 }
 
 /** For each group of rows, the logarithm of what the first rows do not tell, in eighths. */

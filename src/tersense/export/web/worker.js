@@ -42,7 +42,7 @@ async function measure({ channels, height, width, rows: mean, mode, bits, noise 
   const stood = (code, k) => (bits ? (code + offsets[Math.floor(k / windows)]) * steps[Math.floor(k / windows)] : code);
   let counts = null;
   if (mode !== "uniform") {
-    counts = decideAll(codes.map((y) => y.map(stood)), windows, mean, mode);
+    counts = decideAll(codes.map((y) => y.map(stood)), grid, mean, mode);
     codes = codes.map((y) => y.map((value, k) => (Math.floor(k / windows) < counts[k % windows] ? value : 0)));
   }
   const header = { height, width, window: camera.window, phi: camera.hash(rows), bits, noise, seed: noise ? SEED : 0, ...converter };
@@ -54,9 +54,9 @@ async function measure({ channels, height, width, rows: mean, mode, bits, noise 
 }
 
 /** The counts of an adaptive mode; the channels of a color image share them, by their mean. */
-function decideAll(sums, windows, mean, mode) {
+function decideAll(sums, grid, mean, mode) {
   const gray = sums[0].map((_, k) => Math.round(sums.reduce((all, y) => all + y[k], 0) / sums.length));
-  return (mode === "open" ? openLoop : decide)(camera.decision, gray, windows, mean * windows);
+  return (mode === "open" ? openLoop : decide)(camera.decision, gray, grid, mean * grid[0] * grid[1]);
 }
 
 async function reconstruct(wish, { values, rows, counts, noise }, say) {

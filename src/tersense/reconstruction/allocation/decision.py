@@ -8,9 +8,10 @@ A sensor has y and little else. For every window it computes, in integers that f
 2. For each group of rows between two levels, L_g = log₂ Σ|r_i| in eighths: eight times the place of
    the leading one, plus the three bits after it.
 3. A score for each step from one level to the next: s = (w₂·h + b₂) >> q with
-   h = max(0, (w₁·L + b₁) >> 6), weights of 8 bits. A score is the logarithm of what a measurement
-   gains there, in eighths of log₂, limited to 12 bits, −2048 to 2046; one that is above the score
-   before it is taken down to that.
+   h = max(0, (w₁·L + v·A + b₁) >> 6), weights of 8 bits. A are the sums of L over the windows
+   above, below, left and right, where all groups are known (v is 0 for fewer). A score is the
+   logarithm of what a measurement gains there, in eighths of log₂, limited to 12 bits, −2048 to
+   2046; one that is above the score before it is taken down to that.
 
 The sensor keeps the scores of a frame. They promise too much, and where they differ little, they
 differ by chance: `temper` draws them to their mean. Then it looks for the threshold at which the
@@ -20,7 +21,9 @@ same integers for hardware.
 
 *Open loop*: the sensor measures 40 % of the budget uniformly, decides which windows go on up to
 70 %, and decides again, each window scored from the rows that it has then (`open_loop`).
-*Encoder*: it has computed all sums anyway and decides once which to send.
+*Encoder*: it has computed all sums anyway and decides once which to send. Only here does it look
+around: a window that looks like its neighbors is part of a texture or of a plain, one that does not
+lies at an edge. Beyond the border, and in an open loop, a window is its own neighbor.
 """
 
 from collections.abc import Sequence
@@ -58,9 +61,10 @@ class IntegerDecision(nn.Module):
         rows: m.
         levels: K counts; group g are the rows from level g − 1 to level g.
 
-    Buffers, G the groups known less one: `prediction` c (m, F) int8, `first` w₁ (K, 16, K) int8,
-    `first_bias` (K, 16) int32, `second` w₂ (K, K − 1, 16) int8, `second_bias` (K, K − 1) int32,
-    `shift` q (K,) int32.
+    Buffers, the first dimension of most being the number of groups known, less one: `prediction`
+    c (m, F) int8, `first` w₁ (K, 16, K) int8, `first_bias` (K, 16) int32, `second` w₂
+    (K, K − 1, 16) int8, `second_bias` (K, K − 1) int32, `shift` q (K,) int32, `around` v (16, K)
+    int8.
     """
 
     def __init__(self, rows: int, levels: Sequence[int]) -> None:
@@ -72,6 +76,7 @@ class IntegerDecision(nn.Module):
         self.second: Tensor
         self.second_bias: Tensor
         self.shift: Tensor
+        self.around: Tensor
         for name, shape, kind in (
             ("prediction", (rows, min(_FIRST_ROWS, levels[0])), torch.int8),
             ("first", (groups, HIDDEN, groups), torch.int8),
@@ -79,6 +84,7 @@ class IntegerDecision(nn.Module):
             ("second", (groups, groups - 1, HIDDEN), torch.int8),
             ("second_bias", (groups, groups - 1), torch.int32),
             ("shift", (groups,), torch.int32),
+            ("around", (HIDDEN, groups), torch.int8),
         ):
             self.register_buffer(name, torch.zeros(shape, dtype=kind))
 
@@ -118,7 +124,7 @@ class IntegerDecision(nn.Module):
             whole: Take whole steps only, so that windows end at levels and can be decided again.
         """
         if counts is None:
-            scores, trust = self.scores(y, np.full(y.shape[1:], len(y))), ENCODER_TRUST
+            scores, trust = self.scores(y), ENCODER_TRUST
         elif np.isin(counts, self.levels).all():
             steps = np.array(self.levels[1:])[:, None, None]
             scores = np.where(steps <= counts, TAKEN, self.scores(y, counts))
@@ -127,13 +133,23 @@ class IntegerDecision(nn.Module):
             raise ValueError(f"counts must be levels, {self.levels}, got {np.unique(counts)}")
         return spend(temper(scores, *trust), self.levels, budget, whole)
 
-    def scores(self, y: NDArray[np.integer], known: Integers) -> Integers:
-        """Return the scores (K − 1, h, w) of all steps, given the `known` (h, w) first rows."""
-        logs, groups = self.logs(y), self.groups_known(known)
+    def scores(self, y: NDArray[np.integer], known: Integers | None = None) -> Integers:
+        """Return the scores (K − 1, h, w) of all steps.
+
+        Args:
+            y: (m, h, w).
+            known: (h, w), how many first rows of each window a decision sees in an open loop; all
+                of all windows where not given (encoder).
+        """
+        logs = self.logs(y)
+        around = 4 * logs if known is not None else sum_around(logs)
+        groups = self.groups_known(np.full(y.shape[1:], len(y)) if known is None else known)
         scores = np.empty((len(self.levels) - 1, *groups.shape), np.int64)
         for some in np.unique(groups):
             of, net = groups == some, self._net(some)
             hidden = net["first"][:, :some] @ logs[:some, of] + net["first_bias"][:, None]
+            if some == len(self.levels):
+                hidden += self.around.cpu().numpy().astype(np.int64) @ around[:, of]
             hidden = np.maximum(hidden >> HIDDEN_SHIFT, 0)
             scores[:, of] = (net["second"] @ hidden + net["second_bias"][:, None]) >> net["shift"]
         limited = np.clip(scores, _LOWEST_SCORE, _HIGHEST_SCORE)
@@ -159,6 +175,15 @@ class IntegerDecision(nn.Module):
         rest = np.abs(residuals(y, self.prediction.cpu().numpy()))
         starts = [0, *self.levels[:-1]]
         return log2_eighths(np.add.reduceat(rest[: self.levels[-1]], starts, axis=0))
+
+
+def sum_around(maps: Integers) -> Integers:
+    """Return the sums of maps (…, h, w) over the windows above, below, left and right."""
+    edges = [(0, 0)] * (maps.ndim - 2) + [(1, 1), (1, 1)]
+    padded = np.pad(maps, edges, mode="edge")  # a window at the border is its own neighbor there
+    vertical = padded[..., :-2, 1:-1] + padded[..., 2:, 1:-1]
+    sums: Integers = vertical + padded[..., 1:-1, :-2] + padded[..., 1:-1, 2:]
+    return sums
 
 
 def residuals(y: NDArray[np.integer], prediction: NDArray[np.int8]) -> Integers:

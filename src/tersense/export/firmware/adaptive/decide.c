@@ -22,7 +22,7 @@ static tersense_sum shift_down(tersense_sum value, unsigned by)
 }
 
 /* Return 8 * log2(value), the fraction cut to a straight line; 0 for 0 and 1. */
-static uint16_t log2_eighths(tersense_sum value)
+static tersense_log log2_eighths(tersense_sum value)
 {
     unsigned place = 0;
 
@@ -31,7 +31,7 @@ static uint16_t log2_eighths(tersense_sum value)
     while (value >> place > 1)
         place++;
     value = place < 3 ? value << (3 - place) : value >> (place - 3);
-    return (uint16_t)(8 * place + ((unsigned)value & 7));
+    return (tersense_log)(8 * place + ((unsigned)value & 7));
 }
 
 void tersense_score_begin(tersense_scorer *scorer)
@@ -63,19 +63,22 @@ void tersense_score_row(tersense_scorer *scorer, tersense_value y)
     }
 }
 
-int tersense_score_end(const tersense_scorer *scorer, int16_t scores[TERSENSE_STEPS])
+/* Compute the scores of a window from the logarithms of its groups, and where all groups are known
+ * from the sums of those of the four windows around it. */
+static void score_groups(const tersense_log *logs, size_t groups,
+                         const tersense_sum around[TERSENSE_LEVELS],
+                         int16_t scores[TERSENSE_STEPS])
 {
-    const tersense_net *net;
+    const tersense_net *net = &tersense_nets[groups - 1];
     tersense_sum hidden[TERSENSE_HIDDEN], sum;
-    size_t unit, k, groups = scorer->groups;
+    size_t unit, k;
 
-    if (groups == 0)
-        return 0;
-    net = &tersense_nets[groups - 1];
     for (unit = 0; unit < TERSENSE_HIDDEN; unit++) {
         sum = net->first_bias[unit];
         for (k = 0; k < groups; k++)
-            sum += (tersense_sum)net->first[unit][k] * scorer->logs[k];
+            sum += (tersense_sum)net->first[unit][k] * logs[k];
+        for (k = 0; groups == TERSENSE_LEVELS && k < groups; k++)
+            sum += tersense_around[unit][k] * around[k];
         hidden[unit] = sum < 0 ? 0 : sum >> TERSENSE_HIDDEN_SHIFT;
     }
     for (k = 0; k < TERSENSE_STEPS; k++) {
@@ -86,10 +89,22 @@ int tersense_score_end(const tersense_scorer *scorer, int16_t scores[TERSENSE_ST
         sum = sum < LOWEST ? LOWEST : sum > HIGHEST ? HIGHEST : sum;
         scores[k] = k && scores[k - 1] < sum ? scores[k - 1] : (int16_t)sum;
     }
+}
+
+int tersense_score_end(const tersense_scorer *scorer, int16_t scores[TERSENSE_STEPS])
+{
+    tersense_sum around[TERSENSE_LEVELS];
+    size_t k;
+
+    if (scorer->groups == 0)
+        return 0;
+    for (k = 0; k < scorer->groups; k++)
+        around[k] = 4 * (tersense_sum)scorer->logs[k];
+    score_groups(scorer->logs, scorer->groups, around, scores);
     return 1;
 }
 
-int tersense_score(const tersense_value *y, size_t known, int16_t scores[TERSENSE_STEPS])
+static tersense_scorer score_rows(const tersense_value *y, size_t known)
 {
     tersense_scorer scorer;
     size_t row;
@@ -97,7 +112,49 @@ int tersense_score(const tersense_value *y, size_t known, int16_t scores[TERSENS
     tersense_score_begin(&scorer);
     for (row = 0; row < known; row++)
         tersense_score_row(&scorer, y[row]);
+    return scorer;
+}
+
+int tersense_score(const tersense_value *y, size_t known, int16_t scores[TERSENSE_STEPS])
+{
+    const tersense_scorer scorer = score_rows(y, known);
+
     return tersense_score_end(&scorer, scores);
+}
+
+int tersense_logs_end(const tersense_scorer *scorer, tersense_log logs[TERSENSE_LEVELS])
+{
+    size_t k;
+
+    for (k = 0; k < scorer->groups; k++)
+        logs[k] = scorer->logs[k];
+    return scorer->groups == TERSENSE_LEVELS;
+}
+
+int tersense_logs(const tersense_value *y, tersense_log logs[TERSENSE_LEVELS])
+{
+    const tersense_scorer scorer = score_rows(y, TERSENSE_ROWS);
+
+    return tersense_logs_end(&scorer, logs);
+}
+
+void tersense_score_frame(const tersense_log *logs, size_t height, size_t width, int16_t *scores)
+{
+    const size_t below = width * TERSENSE_LEVELS, beside = TERSENSE_LEVELS;
+    tersense_sum around[TERSENSE_LEVELS];
+    size_t row, column, k;
+
+    for (row = 0; row < height; row++)
+        for (column = 0; column < width; column++) {
+            for (k = 0; k < TERSENSE_LEVELS; k++)
+                around[k] = (tersense_sum)(row ? logs - below : logs)[k]
+                            + (row + 1 < height ? logs + below : logs)[k]
+                            + (column ? logs - beside : logs)[k]
+                            + (column + 1 < width ? logs + beside : logs)[k];
+            score_groups(logs, TERSENSE_LEVELS, around, scores);
+            logs += TERSENSE_LEVELS;
+            scores += TERSENSE_STEPS;
+        }
 }
 
 /* Mark the steps that windows have. Returns 0 if counts are neither all 0 nor all levels. */

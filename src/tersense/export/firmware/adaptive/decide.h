@@ -7,11 +7,13 @@
  *
  *   open loop   measure the rows of a level in every window; score; spend a part of the budget in
  *               whole steps; measure; and so on until the whole budget is spent
- *   encoder     compute all rows of every window and score them; spend with counts of 0; send as
- *               many of the first rows of each window as its count says
+ *   encoder     compute all rows of every window; score all windows, each beside those around it;
+ *               spend with counts of 0; send as many of the first rows of each window as its count
+ *               says
  *
  * Freestanding C99: no library, no heap, no floating point, no division, no variables of its own.
- * The caller keeps the scores of a frame, TERSENSE_STEPS values of 16 bits per window.
+ * The caller keeps the scores of a frame, TERSENSE_STEPS values of 16 bits per window, and in an
+ * encoder the logarithms that they follow from, TERSENSE_LEVELS values of 8 or 16 bits.
  */
 #ifndef TERSENSE_DECIDE_H
 #define TERSENSE_DECIDE_H
@@ -24,8 +26,8 @@
 /* A window whose measurements are arriving. Several may be under way at once. */
 typedef struct {
     tersense_value first[TERSENSE_FIRST_ROWS];
-    uint16_t logs[TERSENSE_LEVELS]; /* of the groups that are complete */
-    tersense_sum sum;               /* of the group under way */
+    tersense_log logs[TERSENSE_LEVELS]; /* of the groups that are complete */
+    tersense_sum sum;                   /* of the group under way */
     uint16_t rows, groups;
 } tersense_scorer;
 
@@ -34,13 +36,22 @@ void tersense_score_begin(tersense_scorer *scorer);
 void tersense_score_row(tersense_scorer *scorer, tersense_value y);
 
 /*
- * Compute the scores of a window from the measurements so far. Returns 0, and computes nothing, if
- * these are fewer than the first level.
+ * Open loop: compute the scores of a window from the measurements so far. Returns 0, and computes
+ * nothing, if these are fewer than the first level.
  */
 int tersense_score_end(const tersense_scorer *scorer, int16_t scores[TERSENSE_STEPS]);
 
 /* The same for `known` measurements that lie in memory. */
 int tersense_score(const tersense_value *y, size_t known, int16_t scores[TERSENSE_STEPS]);
+
+/* Encoder: keep what the scores of a window follow from. Returns 0 if rows are missing. */
+int tersense_logs_end(const tersense_scorer *scorer, tersense_log logs[TERSENSE_LEVELS]);
+
+/* The same for all TERSENSE_ROWS measurements, which lie in memory. */
+int tersense_logs(const tersense_value *y, tersense_log logs[TERSENSE_LEVELS]);
+
+/* Encoder: compute the scores of a frame of height x width windows, one row after the other. */
+void tersense_score_frame(const tersense_log *logs, size_t height, size_t width, int16_t *scores);
 
 /*
  * Decide how many measurements each window of a frame takes, those included that it has: together

@@ -74,18 +74,22 @@ static void write_byte(void *to, uint8_t byte)
 
 #ifdef TERSENSE_CODED_COUNT_BITS
 /* Decide how many measurements of each window are worth their bits, and code these. */
-static int code_frame(const tersense_value *y, size_t windows, long mean)
+static int code_frame(const tersense_value *y, size_t across, size_t windows, long mean)
 {
+    tersense_log *logs = malloc(windows * TERSENSE_LEVELS * sizeof *logs);
     int16_t *scores = malloc(windows * TERSENSE_STEPS * sizeof *scores);
     uint16_t *counts = calloc(windows, sizeof *counts); /* none is sent yet */
-    int done = scores && counts;
+    int done = logs && scores && counts;
     size_t k;
 
     for (k = 0; done && k < windows; k++)
-        done = tersense_score(y + k * TERSENSE_ROWS, TERSENSE_ROWS, scores + k * TERSENSE_STEPS);
+        done = tersense_logs(y + k * TERSENSE_ROWS, logs + k * TERSENSE_LEVELS);
+    if (done)
+        tersense_score_frame(logs, windows / across, across, scores);
     done = done && tersense_spend(scores, windows, (int64_t)windows * mean, 0, counts);
     for (k = 0; done && k < windows; k++)
         tersense_coder_window(&coder, y + k * TERSENSE_ROWS, counts[k]);
+    free(logs);
     free(scores);
     free(counts);
     return done;
@@ -119,7 +123,7 @@ static int code_lines(FILE *file, size_t width, size_t height, long mean)
     }
 #ifdef TERSENSE_CODED_COUNT_BITS
     if (done && kept)
-        done = code_frame(kept, windows, mean);
+        done = code_frame(kept, across, windows, mean);
 #endif
     free(sums);
     free(line);

@@ -6,16 +6,23 @@
 //
 // One multiplier does it all, one term a clock: a dot product takes its weights from the ROM in the
 // order in which they lie there, and its operands from one of three regions of a small RAM: the
-// first rows of the window, the logarithms of its groups, the hidden numbers.
+// first rows of the window, the logarithms of its groups and those around it, the hidden numbers.
 //
 // Rows come in their order; y_last marks the last one that is known, which may be any from the end
 // of the first group on. Groups that are not complete by then have no say. Then come the scores of
-// all steps from one level to the next, nowhere rising, -2048 to 2046. Meanwhile y waits.
+// all steps from one level to the next, nowhere rising, -2048 to 2046. Meanwhile y waits. In an
+// encoder (!alone), whose windows have all rows, the scores of a window come once the one below it is
+// known, those of the last line of windows one after the other in the end: see tersense_neighbors.
+// alone must not change from the first score of a frame, or when score_ready rises before it, to its
+// last score.
 //
 // The weights: FIRST bytes a row, with a ninth bit beside the last one where the row ends a group;
-// then those of the net for 1, 2, .. GROUPS known groups. The biases: GROUPS pointers, and where
+// then those of the net for 1, 2, .. GROUPS known groups, in the last one for each hidden number those
+// of the window, then those of the windows around. The biases: GROUPS pointers, and where
 // they point the first weight of a net, the shift of its scores, and a bias for each number.
 module tersense_scores #(
+    parameter COLUMNS      = 20,   // windows in a line
+    parameter WINDOWS      = 300,  // of a frame
     parameter Y_BITS       = 16,
     parameter FIRST        = 10,   // rows that predict the others
     parameter GROUPS       = 13,
@@ -36,6 +43,7 @@ module tersense_scores #(
     output wire              y_ready,
     input  wire [Y_BITS-1:0] y,
     input  wire              y_last,
+    input  wire              alone,        // windows do not see those around them
 
     output wire              score_valid,
     input  wire              score_ready,
@@ -43,8 +51,9 @@ module tersense_scores #(
     output wire              score_known,  // its step lies among the rows that came
     output wire              score_last    // of the window
 );
-    localparam MOST_TERMS   = HIDDEN > GROUPS ? (HIDDEN > FIRST ? HIDDEN : FIRST)
-                                              : (GROUPS > FIRST ? GROUPS : FIRST);
+    localparam LOGS_SEEN    = 2 * GROUPS;
+    localparam MOST_TERMS   = HIDDEN > LOGS_SEEN ? (HIDDEN > FIRST ? HIDDEN : FIRST)
+                                                 : (LOGS_SEEN > FIRST ? LOGS_SEEN : FIRST);
     localparam INDEX_BITS   = MOST_TERMS > 1 ? $clog2(MOST_TERMS) : 1;
     localparam PC_BITS      = $clog2(WEIGHTS);
     localparam BIAS_ADDRESS = $clog2(BIASES);
@@ -57,7 +66,7 @@ module tersense_scores #(
 
     localparam [3:0] TAKE = 4'd0, DOT = 4'd1, REST = 4'd2, ADD = 4'd3, LOG = 4'd4, NET = 4'd5,
                      POINT = 4'd6, BASE = 4'd7, SHIFT = 4'd8, BEGIN = 4'd9, UNIT = 4'd10,
-                     DOWN = 4'd11, OFFER = 4'd12;
+                     DOWN = 4'd11, OFFER = 4'd12, ROWS_END = 4'd13, NEXT = 4'd14, GATHER = 4'd15;
 
     reg [3:0]                  state;
     reg                        final_row;
@@ -102,6 +111,24 @@ module tersense_scores #(
     wire                       store_row  = state == REST && rows != FIRST;
     wire                       store_log  = state == LOG && leading;
     wire                       store_unit = state == UNIT;
+    wire                       store_around;
+
+    wire                  there, gathered;
+    wire [INDEX_BITS-1:0] seen_index;
+    wire [LOG_BITS+1:0]   seen;
+    wire                  full   = groups == GROUPS;
+    wire                  begins = state == ROWS_END && score_ready;
+
+    tersense_neighbors #(
+        .COLUMNS(COLUMNS), .WINDOWS(WINDOWS), .GROUPS(GROUPS), .GROUP_BITS(GROUP_BITS),
+        .INDEX_BITS(INDEX_BITS), .LOG_BITS(LOG_BITS)
+    ) neighbors (
+        .clk(clk), .rst(rst),
+        .store(store_log), .group(groups), .log(log[LOG_BITS-1:0]), .keep(begins && !alone),
+        .there(there), .gather(state == NEXT ? there : begins && alone && full), .alone(alone),
+        .next(score_valid && score_ready && score_last && !alone),
+        .valid(store_around), .index(seen_index), .value(seen), .done(gathered)
+    );
 
     reg [INDEX_BITS+1:0]          target;
     reg signed [OPERAND_BITS-1:0] stored;
@@ -109,6 +136,9 @@ module tersense_scores #(
         if (store_unit) begin
             target = {UNITS, number};
             stored = hidden[OPERAND_BITS-1:0];
+        end else if (store_around) begin
+            target = {LOGS, seen_index};
+            stored = seen;
         end else if (store_log) begin
             target = {LOGS, {INDEX_BITS{1'b0}}} + groups;
             stored = log;
@@ -119,7 +149,7 @@ module tersense_scores #(
 
     always @(posedge clk) begin
         if (asking) operand <= operands[{region, index}];
-        if (store_row || store_log || store_unit) operands[target] <= stored;
+        if (store_row || store_log || store_around || store_unit) operands[target] <= stored;
     end
 
     // Biases; a word is there one clock after its address.
@@ -188,16 +218,27 @@ module tersense_scores #(
                 ADD: begin
                     sum   <= sum + size;
                     place <= SUM_BITS - 1;
-                    state <= weight[8] ? LOG : final_row ? NET : TAKE;
+                    state <= weight[8] ? LOG : final_row ? ROWS_END : TAKE;
                 end
                 LOG: begin  // bring the leading one to the top
                     sum   <= leading ? {SUM_BITS{1'b0}} : sum << 1;
                     place <= place - 1'b1;
                     if (leading) begin
                         groups <= groups + 1'b1;
-                        state  <= final_row ? NET : TAKE;
+                        state  <= final_row ? ROWS_END : TAKE;
                     end
                 end
+                ROWS_END: if (score_ready) state <= !alone ? NEXT : full ? GATHER : NET;
+                NEXT: begin
+                    state <= there ? GATHER : TAKE;
+                    if (!there) begin  // everything as it was before the first row
+                        groups <= {GROUP_BITS{1'b0}};
+                        rows   <= {(INDEX_BITS+1){1'b0}};
+                        pc     <= {PC_BITS{1'b0}};
+                        sum    <= {SUM_BITS{1'b0}};
+                    end
+                end
+                GATHER: if (gathered) state <= NET;
                 NET: begin
                     bias_address <= groups - 1'b1;
                     looking      <= 1'b1;
@@ -226,7 +267,7 @@ module tersense_scores #(
                     acc          <= bias;
                     bias_address <= bias_address + 1'b1;
                     index        <= {INDEX_BITS{1'b0}};
-                    last_index   <= region == LOGS ? groups - 1'b1 : HIDDEN - 1;
+                    last_index   <= region != LOGS ? HIDDEN - 1 : full ? LOGS_SEEN - 1 : groups - 1'b1;
                     asking       <= 1'b1;
                     shifts       <= shift;
                     state        <= DOT;
@@ -245,13 +286,7 @@ module tersense_scores #(
                 end
                 OFFER: if (score_ready) begin
                     number <= number + 1'b1;
-                    state  <= score_last ? TAKE : BEGIN;
-                    if (score_last) begin  // everything as it was before the first row
-                        groups <= {GROUP_BITS{1'b0}};
-                        rows   <= {(INDEX_BITS+1){1'b0}};
-                        pc     <= {PC_BITS{1'b0}};
-                        sum    <= {SUM_BITS{1'b0}};
-                    end
+                    state  <= score_last ? NEXT : BEGIN;
                 end
                 default: state <= TAKE;
             endcase
