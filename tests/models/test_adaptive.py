@@ -1,8 +1,11 @@
 """Adaptive cameras in evaluation: every way to spend a budget spends exactly it."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 from skimage import data
 
 import tersense
@@ -151,6 +154,21 @@ def test_sensing_draws_no_random_numbers_of_others(imager, mode):
     state = torch.get_rng_state()
     AdaptiveCamera(imager, 0.2, mode).sense(IMAGE)
     assert torch.equal(state, torch.get_rng_state())
+
+
+@pytest.mark.parametrize(("looks", "version"), [(True, 6), (False, 4)])
+def test_only_files_whose_decision_looks_around_have_format_6(tmp_path, looks, version):
+    """A program that does not know the windows around reads what never needed them."""
+    imager, path = deciding_imager(), tmp_path / "model.safetensors"
+    if not looks:
+        imager.camera.decision.around.zero_()
+    write_model(path, imager)
+    with safe_open(path, framework="pt") as file:
+        assert json.loads(file.metadata()["tersense"])["format"] == version
+        assert ("decision.around" in file.keys()) == looks  # noqa: SIM118
+    y = imager.sense(IMAGE).values
+    decision = read_model(path).camera.decision
+    np.testing.assert_array_equal(decision.scores(y), imager.camera.decision.scores(y))
 
 
 def test_a_model_file_keeps_the_decision(imager, tmp_path):

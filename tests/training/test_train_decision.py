@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from tersense.reconstruction.allocation.decision import spend, temper
+from tersense.reconstruction.allocation.decision import spend, sum_around, temper
 from tersense.sensing.patterns import random_patterns
-from tersense.training.decision import fit_decision, log_cost
+from tersense.training.decision import fit_decision, log_cost, uniform_log_cost
 
 LEVELS = (3, 5, 8, 13, 20)
 
@@ -42,6 +42,14 @@ def test_the_cost_has_the_gradient_of_its_differences():
     )
 
 
+@pytest.mark.parametrize("rows", [3, 4, 7.5, 20])
+def test_the_cost_of_uniform_counts_lies_on_the_curves(rows):
+    squares = random_squares(30, 3)
+    left = [np.interp(rows, LEVELS, errors) for errors in squares.numpy()]
+    cost = uniform_log_cost(squares[None], LEVELS, torch.tensor([rows]))
+    assert cost.exp().item() == pytest.approx(sum(left))
+
+
 def test_a_decision_takes_where_errors_fall():
     """Rough windows, whose later rows are large, need all rows; smooth ones are done at once."""
     random = np.random.default_rng(3)
@@ -56,3 +64,19 @@ def test_a_decision_takes_where_errors_fall():
         counts = decision.decide(one, 8 * 36)
         assert counts.sum() <= 8 * 36
         assert counts[where].mean() > 1.5 * counts[~where].mean()
+
+
+def test_an_encoder_takes_where_the_windows_around_are_rough():
+    """Whether errors fall depends on the neighbors alone: a window itself tells nothing."""
+    random = np.random.default_rng(5)
+    rough = random.random((80, 6, 6)) < 0.5
+    busy = sum_around(rough.astype(np.int64)) >= 2
+    y = random.normal(0, 4, (80, 20, 6, 6))
+    y[:, 3:] += rough[:, None] * random.normal(0, 90, (80, 17, 6, 6))
+    falling = np.log(np.array(LEVELS)[:, None, None] / 20.0)
+    errors = np.where(busy[:, None], -3 * falling - 1, -0.1 * falling - 1)
+    phi = random_patterns(20, 8, 0.3).phi
+    decision = fit_decision(phi, LEVELS, y.round().astype(int), errors, steps=400)
+    counts = np.stack([decision.decide(one, 8 * 36) for one in y.round().astype(int)[:20]])
+    assert counts[busy[:20]].mean() > 1.5 * counts[~busy[:20]].mean()
+    assert abs(counts[rough[:20]].mean() / counts[~rough[:20]].mean() - 1) < 0.2
