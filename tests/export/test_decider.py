@@ -116,6 +116,18 @@ def test_verilog_decides_as_python_does(tmp_path, imager):
     assert simulate_decider(folder, stall=20, seed=3)[:2] == (20, 20)
 
 
+@pytest.mark.parametrize("shape", [(1, 5), (5, 1), (2, 7), (7, 2)])
+def test_verilog_finds_the_neighbors_in_frames_of_any_shape(tmp_path, shape):
+    """Frames of both modes one after the other, in one line or column of windows, too."""
+    imager = CAMERAS["scores that vary"]()
+    export("verilog", imager, tmp_path / "v", adaptive=True)
+    folder, frames = tmp_path / "v/adaptive", make_frames(imager, shape, 12)
+    assert 0 < sum(frame.counts is None for frame in frames) < 12
+    write_frames(folder, imager, imager.camera.decision, frames)
+    build_decider(folder)
+    assert simulate_decider(folder, stall=20)[:2] == (12, 12 * shape[0] * shape[1])
+
+
 def test_a_decision_takes_the_clocks_that_the_manifest_says(tmp_path):
     imager, h, w = deciding_camera((4, 6, 7, 9, 12, 16, 22, 40), second=20, shift=8), 9, 11
     manifest, _ = export("verilog", imager, tmp_path / "v", adaptive=True, width=88, height=72)

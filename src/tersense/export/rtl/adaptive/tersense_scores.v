@@ -13,8 +13,7 @@
 // all steps from one level to the next, nowhere rising, -2048 to 2046. Meanwhile y waits. In an
 // encoder (!alone), whose windows have all rows, the scores of a window come once the one below it is
 // known, those of the last line of windows one after the other in the end: see tersense_neighbors.
-// alone must not change from the first score of a frame, or when score_ready rises before it, to its
-// last score.
+// alone is read where score_ready is high, and must be that of the frame until its last score.
 //
 // The weights: FIRST bytes a row, with a ninth bit beside the last one where the row ends a group;
 // then those of the net for 1, 2, .. GROUPS known groups, in the last one for each hidden number those
