@@ -71,7 +71,10 @@ def write_decision(
     write_frames(folder, imager, decision, make_frames(imager, decision))
     details = _details(decision, imager, (weights, biases), width, height, sizes.log_bits)
     details["clocks_per_window"] = clocks_per_window(decision, sizes.sum_bits)
-    return details, fill_guide("adaptive_verilog", values | _figures(decision, details))
+    across = imager.geometry.grid(height, width)[1]
+    tail = row_clocks(decision) + sizes.sum_bits + (across + 1) * score_clocks(decision)
+    tails = {"across_more": across + 1, "tail_clocks": f"{tail:,}"}
+    return details, fill_guide("adaptive_verilog", values | tails | _figures(decision, details))
 
 
 def pack(decision: IntegerDecision) -> tuple[Memory, Memory]:
@@ -130,12 +133,18 @@ def write_frames(
 
 def clocks_per_window(decision: IntegerDecision, sum_bits: int) -> int:
     """Return how long the scores of a window take at most, all rows and groups known."""
-    groups, steps, rows = len(decision.levels), len(decision.levels) - 1, len(decision.prediction)
-    shift = int(decision.shift[-1])
-    logs = sum_bits * groups + _PLACES * groups + _GATHER_CLOCKS
+    groups, rows = len(decision.levels), len(decision.prediction)
+    logs = sum_bits * groups
+    return rows * row_clocks(decision) + logs + score_clocks(decision)
+
+
+def score_clocks(decision: IntegerDecision) -> int:
+    """Return how long the scores of a window take at most, once all logarithms are there."""
+    groups, steps = len(decision.levels), len(decision.levels) - 1
+    gathered = _PLACES * groups + _GATHER_CLOCKS
     hidden = HIDDEN * (2 * groups + _UNIT_CLOCKS)
-    scores = steps * (HIDDEN + shift + _UNIT_CLOCKS + 1)
-    return rows * row_clocks(decision) + logs + _NET_CLOCKS + hidden + scores
+    shift = int(decision.shift[-1])
+    return gathered + _NET_CLOCKS + hidden + steps * (HIDDEN + shift + _UNIT_CLOCKS + 1)
 
 
 def row_clocks(decision: IntegerDecision) -> int:

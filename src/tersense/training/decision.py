@@ -2,8 +2,9 @@
 
 A small network with one hidden layer learns, in floating point, what a measurement gains in each
 window from one level to the next, given the logarithms of the groups of rows that are known. Where
-all are known, it learns above all what its own decisions cost: the error that is left when they
-have spent a budget, whatever its scores are then. Its weights are then rounded to 8 bits.
+all are known, it also sees the windows around, and learns above all what its own decisions cost:
+the error that is left when they have spent a budget, whatever its scores are then, and more of it
+where uniform counts had left less. Its weights are then rounded to 8 bits.
 """
 
 import math

@@ -41,7 +41,8 @@ void tersense_score_row(tersense_scorer *scorer, tersense_value y);
  */
 int tersense_score_end(const tersense_scorer *scorer, int16_t scores[TERSENSE_STEPS]);
 
-/* The same for `known` measurements that lie in memory. */
+/* The same for `known` measurements that lie in memory. Also with all rows, these are not the scores
+ * of an encoder: a window does not see those around it here. */
 int tersense_score(const tersense_value *y, size_t known, int16_t scores[TERSENSE_STEPS]);
 
 /* Encoder: keep what the scores of a window follow from. Returns 0 if rows are missing. */

@@ -27,10 +27,10 @@ module tersense_scores #(
     parameter GROUPS       = 13,
     parameter HIDDEN       = 16,
     parameter SUM_BITS     = 24,   // hold the sum of a group, unsigned
-    parameter OPERAND_BITS = 16,   // hold a measurement, a logarithm, a hidden number; signed
+    parameter OPERAND_BITS = 16,   // hold a measurement, four logarithms, a hidden number; signed
     parameter ACC_BITS     = 32,   // hold every dot product; signed
     parameter BIAS_BITS    = 20,   // signed
-    parameter WEIGHTS      = 9072,
+    parameter WEIGHTS      = 9280,
     parameter BIASES       = 403,
     parameter WEIGHT_FILE  = "",
     parameter BIAS_FILE    = ""
