@@ -50,17 +50,23 @@ def test_the_cost_of_uniform_counts_lies_on_the_curves(rows):
     assert cost.exp().item() == pytest.approx(sum(left))
 
 
+def sums_of(rough, random):
+    """Draw measurements of windows, of which the rough ones have much in their later rows."""
+    y = random.normal(0, 4, (len(rough), 20, 6, 6))
+    y[:, 3:] += rough[:, None] * random.normal(0, 90, (len(rough), 17, 6, 6))
+    return y.round().astype(int)
+
+
 def test_a_decision_takes_where_errors_fall():
     """Rough windows, whose later rows are large, need all rows; smooth ones are done at once."""
     random = np.random.default_rng(3)
     rough = random.random((60, 6, 6)) < 0.3
-    y = random.normal(0, 4, (60, 20, 6, 6))
-    y[:, 3:] += rough[:, None] * random.normal(0, 90, (60, 17, 6, 6))
+    y = sums_of(rough, random)
     falling = np.log(np.array(LEVELS)[:, None, None] / 20.0)
     errors = np.where(rough[:, None], -3 * falling - 1, -0.1 * falling - 4)
     phi = random_patterns(20, 8, 0.3).phi
-    decision = fit_decision(phi, LEVELS, y.round().astype(int), errors, steps=300)
-    for one, where in zip(y.round().astype(int)[:5], rough[:5], strict=True):
+    decision = fit_decision(phi, LEVELS, y, errors, steps=300)
+    for one, where in zip(y[:5], rough[:5], strict=True):
         counts = decision.decide(one, 8 * 36)
         assert counts.sum() <= 8 * 36
         assert counts[where].mean() > 1.5 * counts[~where].mean()
@@ -71,12 +77,11 @@ def test_an_encoder_takes_where_the_windows_around_are_rough():
     random = np.random.default_rng(5)
     rough = random.random((80, 6, 6)) < 0.5
     busy = sum_around(rough.astype(np.int64)) >= 2
-    y = random.normal(0, 4, (80, 20, 6, 6))
-    y[:, 3:] += rough[:, None] * random.normal(0, 90, (80, 17, 6, 6))
+    y = sums_of(rough, random)
     falling = np.log(np.array(LEVELS)[:, None, None] / 20.0)
     errors = np.where(busy[:, None], -3 * falling - 1, -0.1 * falling - 1)
     phi = random_patterns(20, 8, 0.3).phi
-    decision = fit_decision(phi, LEVELS, y.round().astype(int), errors, steps=400)
-    counts = np.stack([decision.decide(one, 8 * 36) for one in y.round().astype(int)[:20]])
+    decision = fit_decision(phi, LEVELS, y, errors, steps=400)
+    counts = np.stack([decision.decide(one, 8 * 36) for one in y[:20]])
     assert counts[busy[:20]].mean() > 1.5 * counts[~busy[:20]].mean()
     assert abs(counts[rough[:20]].mean() / counts[~rough[:20]].mean() - 1) < 0.2

@@ -55,16 +55,16 @@ def table_bytes(decision: IntegerDecision) -> int:
     return decision.prediction.numel() + 2 * groups + nets
 
 
-def log_bits(sizes: Sizes) -> int:
-    """Return the bits of the type that holds a logarithm."""
-    return 8 if sizes.log < 1 << 8 else 16
+def _log_bytes(sizes: Sizes) -> int:
+    """Return the bytes of the type that holds a logarithm."""
+    return -(-sizes.log_bits // 8)
 
 
 def tell_decision(imager: Imager, decision: IntegerDecision, width: int, height: int) -> str:
     """Return what README.md tells about the decision, for images of this size."""
     down, across = imager.geometry.grid(height, width)
     windows = down * across
-    log_bytes = log_bits(Sizes.of(decision, imager)) // 8 * len(decision.levels) * windows
+    log_bytes = _log_bytes(Sizes.of(decision, imager)) * len(decision.levels) * windows
     steps = len(decision.levels) - 1
     values = {
         "levels": ", ".join(map(str, decision.levels)),
@@ -101,7 +101,7 @@ def _header(sizes: Sizes) -> str:
 #define TERSENSE_COUNT_BITS {sizes.count_bits}
 
 typedef int{width}_t tersense_sum; /* holds whatever this camera can bring about */
-typedef uint{log_bits(sizes)}_t tersense_log; /* holds the logarithm of what a group adds */
+typedef uint{8 * _log_bytes(sizes)}_t tersense_log; /* holds the logarithm of what a group adds */
 
 /* For each number of groups that may be known. */
 typedef struct {{
